@@ -1,0 +1,2 @@
+//! The `offc` command.
+fn main() {}

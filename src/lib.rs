@@ -1,0 +1,5 @@
+//! `offc` makes a compiled JAX/XLA training step fit a GPU memory budget, bit for bit.
+
+pub mod diag;
+pub mod entity;
+pub mod ir;
