@@ -3,3 +3,5 @@
 pub mod diag;
 pub mod entity;
 pub mod ir;
+pub mod machine;
+pub mod units;
