@@ -1,1 +1,4 @@
 //! The one integration test binary: a module for each kind of test.
+
+mod filetests;
+mod tidy;
