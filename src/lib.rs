@@ -4,3 +4,5 @@ pub mod analysis;
 pub mod diag;
 pub mod entity;
 pub mod ir;
+pub mod machine;
+pub mod units;
