@@ -24,7 +24,8 @@ pub fn in_place_pairs(module: &Module, id: InstrId) -> Vec<InPlace> {
         Op::Fusion(fusion) => {
             let mut pairs = declared(&fusion.aliasing);
             let root = module.comp(fusion.calls).root;
-            let leaves = module.shapes.positions(instr.shape).into_iter().filter(|(_, s)| !matches!(module.shapes.get(*s), Shape::Tuple(_)));
+            let leaves =
+                module.shapes.positions(instr.shape).into_iter().filter(|(_, s)| !matches!(module.shapes.get(*s), Shape::Tuple(_)));
             for (path, _) in leaves {
                 if let Some((parameter, operand_path)) = fused_source(module, root, &path)
                     && !pairs.iter().any(|p| p.output_path == path)
@@ -58,7 +59,11 @@ fn direct(module: &Module, id: InstrId) -> Vec<InPlace> {
     let is_tuple = matches!(module.shapes.get(instr.shape), Shape::Tuple(_));
     let pair = |operand: usize, output_path: Vec<i64>| InPlace { operand, operand_path: Vec::new(), output_path };
     let each = |n: usize| {
-        if is_tuple { (0i64..).take(n).map(|i| pair(usize::try_from(i).expect("small"), vec![i])).collect() } else { vec![pair(0, Vec::new())] }
+        if is_tuple {
+            (0i64..).take(n).map(|i| pair(usize::try_from(i).expect("small"), vec![i])).collect()
+        } else {
+            vec![pair(0, Vec::new())]
+        }
     };
     match &instr.op {
         Op::DynamicUpdateSlice | Op::SetDimensionSize { .. } => vec![pair(0, Vec::new())],
@@ -67,7 +72,11 @@ fn direct(module: &Module, id: InstrId) -> Vec<InPlace> {
         Op::Collective(c) if c.kind == CollectiveKind::RaggedAllToAll => vec![pair(1, Vec::new())],
         // In place where it is given the destination: operands are input, destination and the two offsets.
         Op::Collective(c) if c.kind == CollectiveKind::Permute && instr.operands.len() == 4 => {
-            if c.start { vec![pair(1, vec![1])] } else { vec![pair(1, Vec::new())] }
+            if c.start {
+                vec![pair(1, vec![1])]
+            } else {
+                vec![pair(1, Vec::new())]
+            }
         }
         _ => Vec::new(),
     }

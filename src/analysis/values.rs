@@ -12,8 +12,8 @@
 use super::layouts::Positions;
 use super::schedule::Schedule;
 use super::users::Users;
-use crate::ir::{CollectiveKind, CompId, Entity, EntityMap, EntityVec, InstrId, Module, Op, Shape, ShapeId};
 use crate::entity::ValueId;
+use crate::ir::{CollectiveKind, CompId, Entity, EntityMap, EntityVec, InstrId, Module, Op, Shape, ShapeId};
 
 /// One value.
 #[derive(Clone, Copy, Debug)]
@@ -263,12 +263,10 @@ fn flow(module: &Module, users: &Users, schedule: &Schedule, positions: &Positio
         Op::CopyDone => Flow::Operand(0, positions.part(operand_shape(0), 0) + position),
         Op::CollectiveDone(_) => Flow::Operand(0, positions.part(operand_shape(0), 1) + position),
         // Element 0 is the operand, or the tuple of the operands.
-        Op::Collective(c) if c.start && c.kind != CollectiveKind::AllReduce && inside(0) && !is_tuple => {
-            match position - part(0) {
-                0 => Flow::Operand(0, 0),
-                rest => Flow::Operand(rest as usize - 1, 0),
-            }
-        }
+        Op::Collective(c) if c.start && c.kind != CollectiveKind::AllReduce && inside(0) && !is_tuple => match position - part(0) {
+            0 => Flow::Operand(0, 0),
+            rest => Flow::Operand(rest as usize - 1, 0),
+        },
         Op::Send(_) if inside(0) => Flow::Operand(0, position - part(0)),
         Op::RecvDone(_) if inside(0) => Flow::Operand(0, positions.part(operand_shape(0), 0) + position - part(0)),
         Op::AsyncStart(_) if !is_tuple && inside(0) => {
@@ -333,7 +331,12 @@ fn phi_order(module: &Module, merges: &[Merge]) -> Vec<u32> {
             let (condition, body, result) = (parameter(condition), parameter(body), first[merge.instr]);
             let tops = [condition, body].into_iter().flatten().map(|(m, _)| m..m + 1);
             let rests = [condition, body].into_iter().flatten().map(|(m, n)| m + 1..m + n);
-            out.extend(tops.chain(rests).chain(result.map(|(m, n)| m..m + n)).flatten().filter(|&m| !std::mem::replace(&mut done[m as usize], true)));
+            out.extend(
+                tops.chain(rests)
+                    .chain(result.map(|(m, n)| m..m + n))
+                    .flatten()
+                    .filter(|&m| !std::mem::replace(&mut done[m as usize], true)),
+            );
         }
     }
     out.extend((0u32..).take(merges.len()).filter(|&m| !done[m as usize]));
