@@ -31,6 +31,61 @@ pub struct CommonAttrs {
     pub unknown: Unknown,
 }
 
+/// The common attributes of one instruction. Reads as [`CommonAttrs`]; costs one word where there are none. A write makes room for them.
+#[derive(Clone, Default)]
+pub struct Attrs(Option<Box<CommonAttrs>>);
+
+impl Attrs {
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        self.0.as_deref().is_none_or(|attrs| *attrs == NO_ATTRS)
+    }
+}
+
+static NO_ATTRS: CommonAttrs = CommonAttrs {
+    metadata: None,
+    backend_config: None,
+    sharding: None,
+    frontend_attributes: Vec::new(),
+    statistics: None,
+    origin: None,
+    parameter_replication: None,
+    result_accuracy: None,
+    unknown_text: Vec::new(),
+    unknown: Unknown(None),
+};
+
+impl std::ops::Deref for Attrs {
+    type Target = CommonAttrs;
+    fn deref(&self) -> &CommonAttrs {
+        self.0.as_deref().unwrap_or(&NO_ATTRS)
+    }
+}
+
+impl std::ops::DerefMut for Attrs {
+    fn deref_mut(&mut self) -> &mut CommonAttrs {
+        self.0.get_or_insert_default()
+    }
+}
+
+impl From<CommonAttrs> for Attrs {
+    fn from(attrs: CommonAttrs) -> Self {
+        if attrs == NO_ATTRS { Self(None) } else { Self(Some(Box::new(attrs))) }
+    }
+}
+
+impl PartialEq for Attrs {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl std::fmt::Debug for Attrs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
 /// `OpMetadata`; empty strings and zeros mean "not said".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Metadata {

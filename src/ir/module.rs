@@ -3,7 +3,7 @@
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
-use super::{CommonAttrs, CompId, EntityVec, Header, InstrId, Op, Shape, ShapeId, ShapeTable, Unknown};
+use super::{Attrs, CompId, EntityVec, Header, InstrId, Op, Shape, ShapeId, ShapeTable, Unknown};
 use crate::diag::Span;
 
 /// Operands of an instruction.
@@ -80,7 +80,7 @@ pub struct Instruction {
     /// What must run before it though it reads nothing of it.
     pub control_predecessors: Vec<InstrId>,
     /// What no analysis looks into.
-    pub attrs: CommonAttrs,
+    pub attrs: Attrs,
     /// Where it stands in the input text.
     pub span: Span,
     /// The id in a proto; 0 for none.
@@ -96,7 +96,7 @@ impl Instruction {
             op,
             operands: operands.into_iter().collect(),
             control_predecessors: Vec::new(),
-            attrs: CommonAttrs::default(),
+            attrs: Attrs::default(),
             span: Span::default(),
             proto_id: 0,
         }
