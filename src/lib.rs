@@ -5,4 +5,5 @@ pub mod diag;
 pub mod entity;
 pub mod ir;
 pub mod machine;
+pub mod proto;
 pub mod units;
