@@ -163,7 +163,12 @@ impl fmt::Display for Text<'_> {
         }
         let Some(at) = &r.at else { return Ok(()) };
         let (instant, end) = r.instant;
-        writeln!(f, "\nalive at the peak, while `{at}` runs (instant {instant} of {end}): {} buffers, {}", r.alive.len(), Bytes(r.alive_bytes))?;
+        writeln!(
+            f,
+            "\nalive at the peak, while `{at}` runs (instant {instant} of {end}): {} buffers, {}",
+            r.alive.len(),
+            Bytes(r.alive_bytes)
+        )?;
         let shown = &r.alive[..r.alive.len().min(self.top)];
         let wide = |text: fn(&Holder) -> &str| shown.iter().map(|h| text(h).chars().count()).max().unwrap_or(0).min(40);
         let (names, shapes) = (wide(|h| &h.name), wide(|h| &h.shape));

@@ -88,7 +88,9 @@ fn help_and_version_say_what_there_is() {
 
 #[test]
 fn a_wrong_command_line_is_status_2() {
-    for args in [&[][..], &["frobnicate"], &["explain", "Z999"], &["devices", "h100"], &["peak", "no/such/file"], &["devices", "no/such.txtpb"]] {
+    for args in
+        [&[][..], &["frobnicate"], &["explain", "Z999"], &["devices", "h100"], &["peak", "no/such/file"], &["devices", "no/such.txtpb"]]
+    {
         let output = run(args);
         assert_eq!((status(&output), out(&output)), (2, ""), "{args:?}: {}", err(&output));
     }

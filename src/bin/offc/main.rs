@@ -7,7 +7,9 @@ mod cli;
 mod devices;
 mod explain;
 mod files;
+mod input;
 mod outcome;
+mod peak;
 mod terminal;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
