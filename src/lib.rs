@@ -3,3 +3,10 @@
 pub mod diag;
 pub mod entity;
 pub mod ir;
+pub mod cost;
+pub mod machine;
+pub mod plan;
+pub mod problem;
+pub mod rewrite;
+pub mod sim;
+pub mod units;

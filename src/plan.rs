@@ -1,0 +1,12 @@
+//! Decides what leaves, what is computed again, and when.
+//!
+//! [`Plan`] is the decision as data: it names instructions, can be saved, read, edited and replayed by `rewrite::apply`.
+
+mod decision;
+mod propose;
+mod search;
+mod slots;
+mod state;
+
+pub use decision::{ChainItem, Decision, PLAN_VERSION, Plan, Residence, Send, ValueName};
+pub use search::{Found, search};
