@@ -1,9 +1,10 @@
 //! `offc` makes a compiled JAX/XLA training step fit a GPU memory budget, bit for bit.
 
+pub mod analysis;
+pub mod cost;
 pub mod diag;
 pub mod entity;
 pub mod ir;
-pub mod cost;
 pub mod machine;
 pub mod plan;
 pub mod problem;
