@@ -1,5 +1,6 @@
 //! Bytes moved and arithmetic done by one instruction, and the time that follows.
 
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 use crate::ir::{CompId, InstrId, Instruction, Module, Op, Primitive};
@@ -19,8 +20,11 @@ pub struct Work {
 
 /// The roofline time of an instruction: the slowest of memory, matrix and plain arithmetic, at least a launch where anything is done.
 pub fn time(module: &Module, id: InstrId, machine: &Machine) -> Nanos {
-    let work = work(module, id);
-    let math = math_type(module, id);
+    time_of(work(module, id), math_type(module, id), machine)
+}
+
+/// The roofline time of some work.
+pub fn time_of(work: Work, math: MathType, machine: &Machine) -> Nanos {
     let busy = machine.hbm_time(work.bytes).max(work.matrix / machine.matrix.of(math)).max(work.vector / machine.vector.of(MathType::F32));
     if work == Work::default() { Nanos::ZERO } else { busy.max(machine.launch_latency) }
 }
@@ -30,7 +34,7 @@ pub fn time(module: &Module, id: InstrId, machine: &Machine) -> Nanos {
 pub fn work(module: &Module, id: InstrId) -> Work {
     let instr = module.instr(id);
     match &instr.op {
-        Op::Fusion(fusion) => fused(module, fusion.calls),
+        Op::Fusion(fusion) => fused(module, &module.comp(fusion.calls).order, &outputs(module, fusion.calls)),
         _ => {
             let bytes = Bytes(written(module, instr) + instr.operands.iter().map(|&o| read_by(module, instr, o)).sum::<u64>());
             let (vector, matrix) = arithmetic(module, instr);
@@ -39,10 +43,33 @@ pub fn work(module: &Module, id: InstrId) -> Work {
     }
 }
 
-fn fused(module: &Module, comp: CompId) -> Work {
-    let computation = module.comp(comp);
+/// The work of one output of a multi-output fusion made alone, and the numbers of the parameters it reads; `None` without such an output.
+pub fn work_of_output(module: &Module, comp: CompId, output: usize) -> Option<(Work, Vec<usize>)> {
+    let root = module.instr(module.comp(comp).root);
+    let wanted = *root.operands.get(output).filter(|_| matches!(root.op, Op::Tuple))?;
+    let mut needed = FxHashSet::default();
+    let mut stack = vec![wanted];
+    while let Some(id) = stack.pop() {
+        if needed.insert(id) {
+            stack.extend_from_slice(&module.instr(id).operands);
+        }
+    }
+    let order: Vec<InstrId> = module.comp(comp).order.iter().copied().filter(|i| needed.contains(i)).collect();
+    let parameters = module.comp(comp).parameters.iter().enumerate().filter(|(_, p)| needed.contains(p)).map(|(n, _)| n).collect();
+    Some((fused(module, &order, &[wanted]), parameters))
+}
+
+fn outputs(module: &Module, comp: CompId) -> SmallVec<[InstrId; 4]> {
+    let root = module.comp(comp).root;
+    match module.instr(root).op {
+        Op::Tuple => module.instr(root).operands.iter().copied().collect(),
+        _ => SmallVec::from_slice(&[root]),
+    }
+}
+
+fn fused(module: &Module, order: &[InstrId], outputs: &[InstrId]) -> Work {
     let mut work = Work::default();
-    for &id in &computation.order {
+    for &id in order {
         let instr = module.instr(id);
         let (vector, matrix) = arithmetic(module, instr);
         work.vector += vector;
@@ -53,9 +80,6 @@ fn fused(module: &Module, comp: CompId) -> Work {
             }
         }
     }
-    let root = module.instr(computation.root);
-    let outputs: SmallVec<[InstrId; 4]> =
-        if matches!(root.op, Op::Tuple) { root.operands.clone().into_iter().collect() } else { SmallVec::from_slice(&[computation.root]) };
     work.bytes += Bytes(outputs.iter().map(|&o| written(module, module.instr(o))).sum());
     work
 }
@@ -105,7 +129,7 @@ fn contracted(module: &Module, instr: &Instruction, dims: &[i64]) -> u64 {
 }
 
 /// The kind of arithmetic that the first array operand (of a fusion: the first dot's) asks for.
-fn math_type(module: &Module, id: InstrId) -> MathType {
+pub fn math_type(module: &Module, id: InstrId) -> MathType {
     let instr = module.instr(id);
     let dot = match &instr.op {
         Op::Fusion(f) => module.comp(f.calls).order.iter().map(|&i| module.instr(i)).find(|i| matches!(i.op, Op::Dot(_) | Op::Convolution(_))),

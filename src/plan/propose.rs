@@ -30,10 +30,11 @@ fn offload(state: &State<'_>, v: ValueIndex, after: Instant, needed_at: Instant)
     let value = &problem.values[v as usize];
     let runs = problem.runs(value);
     let links = &problem.links;
-    let step_at = |time: Nanos| Instant::try_from(state.begin.partition_point(|&b| b < time)).expect("steps are numbered by u32");
-    let step_by = |time: Nanos| Instant::try_from(state.begin.partition_point(|&b| b <= time)).expect("steps are numbered by u32") - 1;
+    let step = |n: usize| Instant::try_from(n).expect("steps are numbered by u32");
+    let step_at = |time: Nanos| state.place_after(v, step(state.begin.partition_point(|&b| b < time)));
+    let step_by = |time: Nanos| state.place_before(v, step(state.begin.partition_point(|&b| b <= time).saturating_sub(1)));
     let back_time = links.back.time(value.bytes, runs);
-    let deadline = state.begin[needed_at as usize];
+    let deadline = state.begin[state.enter(needed_at) as usize];
     let mut cost = Nanos::from_f64(back_time.as_f64() * COPY_PRESSURE);
     let (sent, out_begin, home_free) = if state.on_host(v, after + 1) {
         (None, None, state.begin[after as usize + 1])
@@ -44,20 +45,20 @@ fn offload(state: &State<'_>, v: ValueIndex, after: Instant, needed_at: Instant)
         let out_time = links.out.time(value.bytes, runs);
         cost += Nanos::from_f64(out_time.as_f64() * COPY_PRESSURE);
         let begin = state.out.earliest(state.begin[value.born as usize + 1], out_time);
-        let start = step_by(begin).max(value.born + 1);
-        let done = step_at(begin + out_time).max(after + 1).max(start);
+        let start = step_by(begin)?.max(state.place_after(v, value.born + 1)?);
+        let done = step_at(begin + out_time)?.max(state.place_after(v, after + 1)?).max(start);
         (Some(Sent { start, done }), Some(begin), begin + out_time)
     };
-    let freed = sent.map_or(after + 1, |s| s.done);
+    let freed = sent.map_or_else(|| state.place_after(v, after + 1), |s| Some(s.done))?;
     if freed >= needed_at {
         return None;
     }
-    let (back_begin, fetch) = match state.back.latest(home_free.max(state.begin[freed as usize]), deadline, back_time) {
-        Some(begin) => (begin, step_by(begin).clamp(freed, needed_at)),
+    let (back_begin, fetch) = match state.back.latest(home_free.max(state.begin[state.enter(freed) as usize]), deadline, back_time) {
+        Some(begin) => (begin, step_by(begin)?.clamp(freed, needed_at)),
         None => {
             // It cannot hide: the copy starts as soon as it may, and the step waits for the rest.
-            let begin = state.back.earliest(home_free.max(state.begin[freed as usize]), back_time);
-            let fetch = step_by(begin.min(deadline)).clamp(freed, needed_at);
+            let begin = state.back.earliest(home_free.max(state.begin[state.enter(freed) as usize]), back_time);
+            let fetch = step_by(begin.min(deadline))?.clamp(freed, needed_at);
             cost += (begin + back_time) - deadline;
             (begin, fetch)
         }

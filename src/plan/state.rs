@@ -28,6 +28,8 @@ pub(super) struct State<'p> {
     pub begin: Vec<Nanos>,
     /// Uses of each value: those of the program and those of recipes, ascending; a step may stand more than once.
     uses: Vec<Vec<Instant>>,
+    /// Steps of each frame, ascending.
+    frames: Vec<Vec<Instant>>,
     pub made: Vec<Proposal>,
     pub out: Slots,
     pub back: Slots,
@@ -50,7 +52,32 @@ impl<'p> State<'p> {
             }
         }
         let uses = problem.values.iter().map(|v| v.uses.clone()).collect();
-        Self { problem, usage, begin, uses, made: Vec::new(), out: Slots::default(), back: Slots::default(), host: Bytes::ZERO }
+        let mut frames: Vec<Vec<Instant>> = Vec::new();
+        for (at, step) in (0..).zip(&problem.steps) {
+            let frame = step.frame as usize;
+            frames.resize_with(frames.len().max(frame + 1), Vec::new);
+            frames[frame].push(at);
+        }
+        Self { problem, usage, begin, uses, frames, made: Vec::new(), out: Slots::default(), back: Slots::default(), host: Bytes::ZERO }
+    }
+
+    /// The first step of a value's computation that nothing at `at` or later precedes: what stands before it runs at `at` or later.
+    pub(super) fn place_after(&self, v: ValueIndex, at: Instant) -> Option<Instant> {
+        let steps = self.frame_of(v);
+        steps.get(steps.partition_point(|&s| self.enter(s) < at)).copied()
+    }
+    /// The last step of a value's computation before which something can stand that runs at `at` or earlier.
+    pub(super) fn place_before(&self, v: ValueIndex, at: Instant) -> Option<Instant> {
+        let steps = self.frame_of(v);
+        steps.partition_point(|&s| self.enter(s) <= at).checked_sub(1).map(|n| steps[n])
+    }
+    /// When what stands before a step runs.
+    pub(super) fn enter(&self, at: Instant) -> Instant {
+        self.problem.steps[at as usize].enter
+    }
+    fn frame_of(&self, v: ValueIndex) -> &[Instant] {
+        let born = self.problem.values[v as usize].born;
+        &self.frames[self.problem.steps[born as usize].frame as usize]
     }
 
     /// The last step at which a value is read.
@@ -68,7 +95,7 @@ impl<'p> State<'p> {
     }
     /// The choice under which a value is absent at a step.
     pub(super) fn absence(&self, v: ValueIndex, at: Instant) -> Option<&Choice> {
-        let covers = |c: &&Choice| c.value == v && (c.absent().0..c.absent().1).contains(&at);
+        let covers = |c: &&Choice| c.value == v && { let (from, to) = c.absent(self.problem); (from..to).contains(&at) };
         self.made.iter().map(|p| &p.choice).find(covers)
     }
     /// Whether a value can be read at a step without any change.
@@ -108,7 +135,7 @@ impl<'p> State<'p> {
     pub(super) fn relief(&self, proposal: &Proposal) -> i128 {
         let budget = self.problem.device_memory.get();
         let bytes = self.problem.values[proposal.choice.value as usize].bytes.get();
-        let (from, to) = proposal.choice.absent();
+        let (from, to) = proposal.choice.absent(self.problem);
         let needed_at = proposal.choice.needed_at;
         let kept: Vec<(Instant, u64)> = self.extensions(proposal).map(|(v, from)| (from, self.problem.values[v as usize].bytes.get())).collect();
         let first = kept.iter().map(|k| k.0).min().unwrap_or(from).min(from);
@@ -193,7 +220,7 @@ impl<'p> State<'p> {
     fn shift(&mut self, proposal: &Proposal, on: bool) {
         let choice = &proposal.choice;
         let value = &self.problem.values[choice.value as usize];
-        let (from, to) = choice.absent();
+        let (from, to) = choice.absent(self.problem);
         self.add(from, to, value.bytes, !on);
         self.add(choice.needed_at, choice.needed_at + 1, proposal.transient, on);
         let runs = self.problem.runs(value);

@@ -105,7 +105,7 @@ pub fn check(problem: &Problem, solution: &Solution) -> Result<Checked, Violatio
         let v = ValueIndex::try_from(v).expect("values are numbered by u32");
         let mut uses = value.uses.clone();
         uses.extend(extra.iter().filter(|e| e.0 == v).map(|e| e.1));
-        let absent = |at: Instant| solution.choices.iter().any(|c| c.value == v && (c.absent().0..c.absent().1).contains(&at));
+        let absent = |at: Instant| solution.choices.iter().any(|c| c.value == v && { let (from, to) = c.absent(problem); (from..to).contains(&at) });
         for &at in &uses {
             if absent(at) {
                 return Err(Violation::Absent { value: name(v), at });

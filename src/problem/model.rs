@@ -32,6 +32,11 @@ pub struct Step {
     pub time: Nanos,
     /// How often it runs in one run of the program.
     pub runs: u64,
+    /// The computation it stands in, by any number; a choice for a value names only steps of the value's computation.
+    pub frame: u32,
+    /// The first step of what runs inside it (a loop's body stands just before its loop); itself where nothing does. What is put before
+    /// this step runs at `enter`.
+    pub enter: Instant,
     /// Device memory that is taken while it runs and that no choice changes.
     pub fixed: Bytes,
 }
@@ -149,10 +154,11 @@ pub struct Sent {
 
 impl Choice {
     /// The steps `from..to` in which the value takes no device memory. Recomputation takes it at `needed_at`.
-    pub fn absent(&self) -> (Instant, Instant) {
+    pub fn absent(&self, problem: &Problem) -> (Instant, Instant) {
+        let enter = |at: Instant| problem.steps[at as usize].enter;
         match &self.how {
-            How::Host { sent, fetch } => (sent.map_or(self.after + 1, |s| s.done), *fetch),
-            How::Recomputed { .. } => (self.after + 1, self.needed_at),
+            How::Host { sent, fetch } => (sent.map_or(self.after + 1, |s| enter(s.done)), enter(*fetch)),
+            How::Recomputed { .. } => (self.after + 1, enter(self.needed_at)),
         }
     }
 }
