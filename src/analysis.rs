@@ -4,17 +4,23 @@
 //! the verifier: indices in range, operands before users, no cycle of calls.
 
 pub mod aliases;
+pub mod assignment;
+pub mod heap;
 pub mod inplace;
 pub mod layouts;
 pub mod live;
+pub mod memory;
 pub mod schedule;
+pub mod sharing;
 pub mod users;
 pub mod values;
 
 use std::cell::OnceCell;
 
 pub use aliases::{Buffer, BufferKind, Buffers};
+pub use assignment::Assignment;
 pub use live::LiveRange;
+pub use memory::{Curve, Memory};
 pub use schedule::{Schedule, Time};
 pub use users::Users;
 pub use values::{Value, Values};
@@ -29,12 +35,22 @@ pub struct Analyses<'m> {
     schedule: OnceCell<Schedule>,
     values: OnceCell<Values>,
     buffers: OnceCell<Buffers>,
+    assignment: OnceCell<Assignment>,
+    memory: OnceCell<Memory>,
 }
 
 impl<'m> Analyses<'m> {
     /// Nothing is computed yet.
     pub fn new(module: &'m Module) -> Self {
-        Self { module, users: OnceCell::new(), schedule: OnceCell::new(), values: OnceCell::new(), buffers: OnceCell::new() }
+        Self {
+            module,
+            users: OnceCell::new(),
+            schedule: OnceCell::new(),
+            values: OnceCell::new(),
+            buffers: OnceCell::new(),
+            assignment: OnceCell::new(),
+            memory: OnceCell::new(),
+        }
     }
     /// The module.
     pub fn module(&self) -> &'m Module {
@@ -58,5 +74,17 @@ impl<'m> Analyses<'m> {
             let ranges = live::LiveRanges::of(self.module, self.users(), self.schedule(), self.values());
             Buffers::of(self.module, self.schedule(), self.values(), ranges)
         })
+    }
+    /// Where everything lies.
+    pub fn assignment(&self) -> &Assignment {
+        self.assignment.get_or_init(|| Assignment::of(self))
+    }
+    /// XLA's figures.
+    pub fn memory(&self) -> &Memory {
+        self.memory.get_or_init(|| Memory::of(self))
+    }
+    /// Bytes at every instant in one memory space.
+    pub fn curve(&self, color: i64) -> Curve {
+        Curve::of(self, color)
     }
 }
