@@ -23,7 +23,7 @@ use super::live::LiveRange;
 use super::schedule::Time;
 use super::sharing::may_share;
 use crate::entity::{BufferId, ValueId};
-use crate::ir::{CompId, Entity, EntityMap, InstrId, Module, Op, Shape};
+use crate::ir::{CompId, Entity, EntityMap, InstrId, Module, Op};
 
 /// XLA:GPU's alignment of temporary buffers (`gpu_constants.h`).
 pub const ALIGNMENT: u64 = 256;
@@ -238,12 +238,13 @@ impl Pool<'_, '_> {
             }
             BufferKind::Tuple => self.open_new(id, buffer, AllocationKind::Tuple),
             BufferKind::Plain => {
-                if self.reuse(id, buffer) {
-                } else if buffer.live_out {
-                    self.open_new(id, buffer, AllocationKind::Output);
-                    self.open.push(self.last());
-                } else {
-                    self.waiting.push(id);
+                if !self.reuse(id, buffer) {
+                    if buffer.live_out {
+                        self.open_new(id, buffer, AllocationKind::Output);
+                        self.open.push(self.last());
+                    } else {
+                        self.waiting.push(id);
+                    }
                 }
             }
         }
@@ -290,7 +291,11 @@ impl Pool<'_, '_> {
             AllocationKind::Output => true,
             AllocationKind::Constant | AllocationKind::Tuple | AllocationKind::Heap => false,
         };
-        if !reusable || allocation.color != buffer.color || allocation.bytes < buffer.bytes || (buffer.live_out && allocation.bytes != buffer.bytes) {
+        if !reusable
+            || allocation.color != buffer.color
+            || allocation.bytes < buffer.bytes
+            || (buffer.live_out && allocation.bytes != buffer.bytes)
+        {
             return false;
         }
         let contents = &self.contents[index as usize];
@@ -312,9 +317,10 @@ impl Pool<'_, '_> {
         matches!(instr.op, Op::Copy)
             && instr.operands.iter().any(|&operand| {
                 let defined_there = |v: &ValueId| values.get(*v).instr == operand;
-                values.all(module, operand).filter(defined_there).any(|v| {
-                    self.assignment.of_buffer[self.analyses.buffers().of_value(v).index()].is_some_and(|(a, _)| a == index)
-                })
+                values
+                    .all(module, operand)
+                    .filter(defined_there)
+                    .any(|v| self.assignment.of_buffer[self.analyses.buffers().of_value(v).index()].is_some_and(|(a, _)| a == index))
             })
     }
 }
@@ -356,7 +362,8 @@ impl HeapRun {
         let bytes = |v: ValueId| module.shapes.byte_size(values.get(v).shape);
         let mut this = Self { groups: Vec::new(), group: EntityMap::with_default(None), trace: Vec::new() };
         let mut assigned = EntityMap::<ValueId, bool>::with_default(false);
-        let mut list: Vec<ValueId> = waiting.iter().flat_map(|&b| buffers.get(b).values.iter().copied()).filter(|&v| bytes(v) > 0).collect();
+        let mut list: Vec<ValueId> =
+            waiting.iter().flat_map(|&b| buffers.get(b).values.iter().copied()).filter(|&v| bytes(v) > 0).collect();
         list.sort_by_key(|&v| (buffers.range(v).start, buffers.range(v).end, v));
         for &value in &list {
             assigned[value] = true;
@@ -470,12 +477,13 @@ fn thread_local_values(module: &Module) -> usize {
             }
             let applied = match instr.op {
                 Op::Fusion(_) => Some(false),
-                Op::While { .. } | Op::Conditional { .. } | Op::Call { .. } | Op::AsyncStart(_) | Op::AsyncUpdate(_) | Op::AsyncDone(_) => Some(counted),
+                Op::While { .. } | Op::Conditional { .. } | Op::Call { .. } | Op::AsyncStart(_) | Op::AsyncUpdate(_) | Op::AsyncDone(_) => {
+                    Some(counted)
+                }
                 _ => Some(true),
             };
             stack.extend(instr.op.called().into_iter().zip(std::iter::repeat(applied.unwrap_or(false))));
         }
     }
-    let _ = Shape::Token;
     count
 }

@@ -101,8 +101,11 @@ struct Tree {
 
 impl Tree {
     fn of(groups: &[Group]) -> Self {
-        let mut all: Vec<(Tick, usize, usize)> =
-            groups.iter().enumerate().flat_map(|(g, group)| (0..group.intervals.len()).map(move |i| (group.intervals[i].0, g, i))).collect();
+        let mut all: Vec<(Tick, usize, usize)> = groups
+            .iter()
+            .enumerate()
+            .flat_map(|(g, group)| (0..group.intervals.len()).map(move |i| (group.intervals[i].0, g, i)))
+            .collect();
         all.sort_unstable();
         let width = all.len().next_power_of_two().max(1);
         let mut leaves: Vec<Vec<u32>> = groups.iter().map(|g| vec![0; g.intervals.len()]).collect();

@@ -84,7 +84,8 @@ pub fn may_share(module: &Module, users: &Users, positions: &Positions, operand:
 fn adds_bias(config: Option<&[u8]>) -> bool {
     let text = String::from_utf8_lossy(config.unwrap_or_default());
     let Some(at) = text.find("\"beta\"") else { return false };
-    let number: String = text[at + 6..].chars().skip_while(|c| matches!(c, ':' | ' ' | '"')).take_while(|c| !matches!(c, ',' | '}' | '"')).collect();
+    let number: String =
+        text[at + 6..].chars().skip_while(|c| matches!(c, ':' | ' ' | '"')).take_while(|c| !matches!(c, ',' | '}' | '"')).collect();
     number.parse::<f64>().is_ok_and(|beta| beta != 0.0)
 }
 
@@ -93,12 +94,23 @@ fn bits(module: &Module, shape: ShapeId) -> Option<u64> {
     Some(array.element.known().map_or(0, |p| u64::from(p.bits())))
 }
 
-fn fusion_shares(module: &Module, users: &Users, operand: InstrId, user: InstrId, to: &[i64], from_shape: ShapeId, to_shape: ShapeId) -> bool {
+fn fusion_shares(
+    module: &Module,
+    users: &Users,
+    operand: InstrId,
+    user: InstrId,
+    to: &[i64],
+    from_shape: ShapeId,
+    to_shape: ShapeId,
+) -> bool {
     let Op::Fusion(fusion) = &module.instr(user).op else { return false };
     let wanted = module.instr(user);
     if from_shape != to_shape {
         let elements = |s: ShapeId| module.shapes.array(s).map(|a| a.elements());
-        if elements(from_shape).is_none() || elements(from_shape) != elements(to_shape) || bits(module, from_shape) != bits(module, to_shape) {
+        if elements(from_shape).is_none()
+            || elements(from_shape) != elements(to_shape)
+            || bits(module, from_shape) != bits(module, to_shape)
+        {
             return false;
         }
     }
@@ -142,7 +154,8 @@ fn fusion_shares(module: &Module, users: &Users, operand: InstrId, user: InstrId
                     matches!(update.op, Op::DynamicUpdateSlice)
                         && update.operands[0] == instr.operands[0]
                         && module.instr(update.operands[1]).shape == instr.shape
-                        && (module.shapes.array(instr.shape).is_some_and(|a| a.elements() == 1) || update.operands[2..] == instr.operands[1..])
+                        && (module.shapes.array(instr.shape).is_some_and(|a| a.elements() == 1)
+                            || update.operands[2..] == instr.operands[1..])
                 }
                 op => elementwise(op),
             };

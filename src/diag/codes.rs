@@ -1,6 +1,7 @@
 //! Every diagnostic code with its explanation: what `offc explain CODE` prints.
 
 mod machine;
+mod proto;
 
 /// The explanation of a code.
 #[derive(Clone, Copy, Debug)]
@@ -24,4 +25,4 @@ pub fn explain(code: &str) -> Option<&'static Explanation> {
 }
 
 /// One table a room, so that each room's codes stand together.
-static TABLES: &[&[Explanation]] = &[machine::TABLE];
+static TABLES: &[&[Explanation]] = &[machine::TABLE, proto::TABLE];

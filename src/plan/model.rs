@@ -74,7 +74,10 @@ pub fn model(analyses: &Analyses<'_>, machine: &Machine, prices: &Prices, heap: 
         }
     }
     for (value, &name) in values.iter_mut().zip(&names) {
-        value.recipe = builder.recipe(name);
+        // What an async computation makes is born at its start, in another computation than its maker.
+        if schedule.time(name.0) == Some(value.born) {
+            value.recipe = builder.recipe(name);
+        }
     }
     let link = |rate| Link { rate, latency: machine.copy_latency };
     let links = Links { out: link(machine.d2h.min(machine.host.dram)), back: link(machine.h2d.min(machine.host.dram)) };

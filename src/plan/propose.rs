@@ -111,6 +111,10 @@ impl Chain<'_, '_> {
                 self.reads.push(input);
                 continue;
             }
+            if !self.state.same_frame(input, self.target) {
+                // A loop invariant: only the computation that makes it could keep it or make it again.
+                return false;
+            }
             let bytes = |v: ValueIndex| self.state.problem.values[v as usize].bytes.get();
             let keep = self.state.extendable(input, self.at) && bytes(input) < bytes(self.target);
             if keep && (self.prefer_keeping || bytes(input) * 16 <= bytes(self.target)) {

@@ -75,6 +75,11 @@ impl<'p> State<'p> {
     pub(super) fn enter(&self, at: Instant) -> Instant {
         self.problem.steps[at as usize].enter
     }
+    /// Whether two values stand in one computation.
+    pub(super) fn same_frame(&self, a: ValueIndex, b: ValueIndex) -> bool {
+        let frame = |v: ValueIndex| self.problem.steps[self.problem.values[v as usize].born as usize].frame;
+        frame(a) == frame(b)
+    }
     fn frame_of(&self, v: ValueIndex) -> &[Instant] {
         let born = self.problem.values[v as usize].born;
         &self.frames[self.problem.steps[born as usize].frame as usize]

@@ -12,9 +12,7 @@ use super::op_read::{self, OpCx};
 use super::shape::ShapeMessage;
 use super::wire::{Bad, Message, Res, bytes_of};
 use crate::diag::{Diagnostic, Span};
-use crate::ir::{
-    CommonAttrs, CompId, Computation, Entity, InstrId, Instruction, Metadata, Module, ModuleProto, Op, Shape, Sharding, ShardingKind,
-};
+use crate::ir::{CommonAttrs, CompId, Computation, InstrId, Instruction, Metadata, Module, ModuleProto, Op, Shape, Sharding, ShardingKind};
 
 /// Stands in `proto_id` for an id that really is 0, since 0 there means "none".
 pub(super) const ID_ZERO: i64 = i64::MIN;
@@ -28,7 +26,8 @@ fn to_ir_id(id: i64) -> i64 {
 /// # Errors
 /// The bytes are no such message, or it breaks what XLA demands of one: located by the offset of the byte.
 pub fn decode(bytes: &[u8]) -> Result<(Module, Vec<Diagnostic>), Vec<Diagnostic>> {
-    let mut reader = Reader { module: Module::default(), computations: FxHashMap::default(), cx: Cx::default(), schedule: FxHashMap::default() };
+    let mut reader =
+        Reader { module: Module::default(), computations: FxHashMap::default(), cx: Cx::default(), schedule: FxHashMap::default() };
     match Message::top(bytes).and_then(|m| reader.module(m)) {
         Ok(()) => {
             reader.module.shapes = reader.cx.shapes;
@@ -138,7 +137,8 @@ impl Reader {
                 sorted.sort_unstable();
                 sorted.dedup();
                 if sorted.len() != listing.len() || order.len() != listing.len() || sequence.len() != listing.len() {
-                    let message = format!("expected a schedule of its {} instructions, each once, found {} ids", listing.len(), sequence.len());
+                    let message =
+                        format!("expected a schedule of its {} instructions, each once, found {} ids", listing.len(), sequence.len());
                     return Err(bad("B007", message));
                 }
                 if order != listing {
@@ -172,12 +172,7 @@ impl Reader {
         Ok(found.into_iter().map(|(_, id)| id).collect())
     }
 
-    fn instruction(
-        &mut self,
-        mut m: Message<'_>,
-        ids: &mut FxHashMap<i64, InstrId>,
-        preds: &mut Vec<(InstrId, i64)>,
-    ) -> Res<InstrId> {
+    fn instruction(&mut self, mut m: Message<'_>, ids: &mut FxHashMap<i64, InstrId>, preds: &mut Vec<(InstrId, i64)>) -> Res<InstrId> {
         let place = m.place;
         let cx = &mut self.cx;
         let name: Box<str> = FieldCodec::pick(&mut m, 1, cx)?;
@@ -225,7 +220,7 @@ impl Reader {
             op,
             operands: operands.into(),
             control_predecessors: Vec::new(),
-            attrs,
+            attrs: attrs.into(),
             span: Span::default(),
             proto_id: to_ir_id(id),
         };
@@ -286,7 +281,6 @@ mod tests {
 
     #[test]
     fn ids_of_zero_are_told_from_none() {
-        assert_eq!(to_ir_id(0), ID_ZERO);
-        let _ = CompId::new(0);
+        assert_eq!((to_ir_id(0), to_ir_id(7)), (ID_ZERO, 7));
     }
 }

@@ -2,9 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::attrs::{
-    BlockScaling, Cholesky, Dims, RaggedDot, Replication, Shuffle, SourceTarget, SparsityConfig, TriangularSolve,
-};
+use super::attrs::{BlockScaling, Cholesky, Dims, RaggedDot, Replication, Shuffle, SourceTarget, SparsityConfig, TriangularSolve};
 use super::codec::{Cx, FieldCodec};
 use super::shape::ShapeMessage;
 use super::sharding::{DeviceList, Group, IotaGroups, MeshGroups};
@@ -111,11 +109,7 @@ pub(super) fn op(m: &mut Message<'_>, opcode: &str, x: &mut OpCx<'_>) -> Res<Op>
         "set-dimension-size" => Op::SetDimensionSize { dimension: x.dimension(m)? },
         "shuffle" => {
             let shuffle = x.get::<Option<Shuffle>>(m, 103)?.unwrap_or_default();
-            Op::Shuffle {
-                dimensions: x.get(m, 14)?,
-                mode: "rotate".into(),
-                shifts: shuffle.rotate.unwrap_or_default().shifts,
-            }
+            Op::Shuffle { dimensions: x.get(m, 14)?, mode: "rotate".into(), shifts: shuffle.rotate.unwrap_or_default().shifts }
         }
         "dot" => {
             let dims = x.get::<Option<DotDims>>(m, 30)?.unwrap_or_default();
@@ -141,9 +135,7 @@ pub(super) fn op(m: &mut Message<'_>, opcode: &str, x: &mut OpCx<'_>) -> Res<Op>
             extras: extras(m, x)?,
         })),
         "reduce" => Op::Reduce { dimensions: x.get(m, 14)?, to_apply: one()? },
-        "reduce-window" => {
-            Op::ReduceWindow { window: x.get::<Option<Dims<WindowDim>>>(m, 15)?.unwrap_or_default().dims, to_apply: one()? }
-        }
+        "reduce-window" => Op::ReduceWindow { window: x.get::<Option<Dims<WindowDim>>>(m, 15)?.unwrap_or_default().dims, to_apply: one()? },
         "select-and-scatter" => {
             wanted(2)?;
             let window = x.get::<Option<Dims<WindowDim>>>(m, 15)?.unwrap_or_default().dims;
@@ -207,7 +199,11 @@ pub(super) fn op(m: &mut Message<'_>, opcode: &str, x: &mut OpCx<'_>) -> Res<Op>
             }
             let start = x.operands.first().map(|&o| &x.instructions[o].op);
             let Some(Op::AsyncStart(start) | Op::AsyncUpdate(start)) = start else {
-                return Err(Bad::new("B006", place, format!("expected the operand of `{opcode}` to be an `async-start` or `async-update`")));
+                return Err(Bad::new(
+                    "B006",
+                    place,
+                    format!("expected the operand of `{opcode}` to be an `async-start` or `async-update`"),
+                ));
             };
             let chained = Box::new(Async { calls: start.calls, thread: x.get(m, 79)?, aliasing: x.get(m, 74)? });
             if opcode == "async-done" { Op::AsyncDone(chained) } else { Op::AsyncUpdate(chained) }
