@@ -3,13 +3,17 @@
 pub mod analysis;
 pub mod cost;
 pub mod diag;
+pub mod driver;
 pub mod entity;
 pub mod ir;
 pub mod machine;
+pub mod pass;
 pub mod passes;
 pub mod plan;
 pub mod problem;
 pub mod proto;
+pub mod report;
 pub mod rewrite;
 pub mod sim;
 pub mod units;
+pub mod verify;

@@ -13,3 +13,4 @@ mod state;
 pub use decision::{ChainItem, Decision, PLAN_VERSION, Plan, Residence, Send, ValueName};
 pub use model::{Model, model};
 pub use search::{Found, search};
+pub use state::Ways;

@@ -88,7 +88,9 @@ fn fused(module: &Module, order: &[InstrId], outputs: &[InstrId]) -> Work {
 fn read_by(module: &Module, instr: &Instruction, operand: InstrId) -> u64 {
     let whole = module.shapes.leaf_bytes(module.instr(operand).shape);
     match instr.op {
-        Op::DynamicSlice { .. } | Op::Slice { .. } | Op::Gather(_) if instr.operands[0] == operand => whole.min(module.shapes.leaf_bytes(instr.shape)),
+        Op::DynamicSlice { .. } | Op::Slice { .. } | Op::Gather(_) if instr.operands[0] == operand => {
+            whole.min(module.shapes.leaf_bytes(instr.shape))
+        }
         Op::DynamicUpdateSlice if instr.operands[0] == operand => 0,
         Op::Bitcast | Op::Tuple | Op::GetTupleElement { .. } => 0,
         _ => whole,
@@ -132,7 +134,9 @@ fn contracted(module: &Module, instr: &Instruction, dims: &[i64]) -> u64 {
 pub fn math_type(module: &Module, id: InstrId) -> MathType {
     let instr = module.instr(id);
     let dot = match &instr.op {
-        Op::Fusion(f) => module.comp(f.calls).order.iter().map(|&i| module.instr(i)).find(|i| matches!(i.op, Op::Dot(_) | Op::Convolution(_))),
+        Op::Fusion(f) => {
+            module.comp(f.calls).order.iter().map(|&i| module.instr(i)).find(|i| matches!(i.op, Op::Dot(_) | Op::Convolution(_)))
+        }
         _ => Some(instr),
     };
     let operand = dot.and_then(|i| i.operands.first()).and_then(|&o| module.shapes.array(module.instr(o).shape));

@@ -23,6 +23,21 @@
 use rustc_hash::FxHashSet;
 
 use crate::ir::{CompId, EntityMap, InstrId, Module, Op};
+use crate::pass::{Changed, Log, Pass, PassCx, PassError};
+
+/// See the module's description.
+#[derive(Clone, Copy, Debug)]
+pub struct Dce;
+
+impl Pass for Dce {
+    fn name(&self) -> &'static str {
+        "dce"
+    }
+    fn run(&self, module: &mut Module, _: &mut PassCx, _: &mut Log) -> Result<Changed, PassError> {
+        let computations = module.listing.len();
+        Ok(Changed::from(dce(module) > 0 || module.listing.len() < computations))
+    }
+}
 
 /// Removes dead instructions and computations; returns how many instructions.
 pub fn dce(module: &mut Module) -> usize {

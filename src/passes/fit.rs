@@ -28,23 +28,38 @@
 
 use crate::analysis::{Analyses, Memory};
 use crate::cost::Prices;
-use crate::ir::{InstrId, Module};
-use crate::machine::Machine;
-use crate::plan::{Model, Plan, model, search};
-use crate::rewrite::{ApplyError, Applied, apply};
+use crate::ir::{DEVICE, InstrId, Module};
+use crate::pass::{Changed, Entry, Infeasible, Log, Pass, PassCx, PassError};
+use crate::plan::{Model, Plan, Ways, model, search};
+use crate::rewrite::{Applied, ApplyError, apply};
 use crate::units::Bytes;
 
 use super::dce;
 
-/// What to fit into.
-#[derive(Clone, Debug)]
-pub struct FitOptions {
-    /// The hardware.
-    pub machine: Machine,
-    /// Device bytes as XLA counts them: argument + output − alias + temp.
-    pub memory: Bytes,
-    /// Pinned host bytes.
-    pub host_memory: Bytes,
+/// See the module's description.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fit {
+    /// What may be done to a value.
+    pub ways: Ways,
+}
+
+impl Pass for Fit {
+    fn name(&self) -> &'static str {
+        "fit"
+    }
+    fn run(&self, module: &mut Module, cx: &mut PassCx, log: &mut Log) -> Result<Changed, PassError> {
+        let fitted = fit(module, cx, self.ways)?;
+        let changed = !fitted.plan.decisions.is_empty();
+        let Applied { sends, fetches, recomputed } = fitted.applied;
+        let text = format!(
+            "{} decisions: {sends} copies out, {fetches} copies back, {recomputed} instructions computed again",
+            fitted.plan.decisions.len()
+        );
+        let plan = serde_json::to_value(&fitted.plan).expect("a plan is plain data");
+        log.entries.push(Entry { pass: self.name(), changed, text, plan: Some(plan) });
+        *module = fitted.module;
+        Ok(Changed::from(changed))
+    }
 }
 
 /// A program that fits.
@@ -60,50 +75,30 @@ pub struct Fitted {
     pub memory: Memory,
 }
 
-/// Nothing that was tried fits.
-#[derive(Clone, Debug)]
-pub struct Infeasible {
-    /// The lowest device bytes that were reached.
-    pub floor: Bytes,
-    /// The instruction at which they are taken.
-    pub at: String,
-    /// The largest buffers that are alive there: name and bytes.
-    pub needed_by: Vec<(String, Bytes)>,
-}
-
-/// Why `fit` gave nothing.
-#[derive(Clone, Debug)]
-pub enum FitError {
-    /// The budget cannot be met.
-    Infeasible(Infeasible),
-    /// A plan that did not fit the module it was made for: our mistake.
-    Apply(ApplyError),
-}
-
 /// How often a plan is made anew because packing or sharing took more than the plan counted.
 const TRIES: usize = 10;
 
-/// Fits `module`, which must pass the verifier, into `options.memory`.
+/// Fits `module`, which must pass the verifier, into `cx.memory`.
 ///
 /// # Errors
 /// The budget cannot be met by what this pass knows.
-pub fn fit(module: &Module, options: &FitOptions) -> Result<Fitted, FitError> {
+pub fn fit(module: &Module, cx: &PassCx, ways: Ways) -> Result<Fitted, PassError> {
     let analyses = Analyses::new(module);
     let before = *analyses.memory();
-    if before.device_bytes() <= options.memory.get() {
+    if before.device_bytes() <= cx.memory.get() {
         return Ok(Fitted { module: module.clone(), plan: Plan::empty(&module.name), applied: Applied::default(), memory: before });
     }
-    let prices = Prices::new(module, &options.machine);
+    let prices = Prices::new(module, &cx.machine);
     let pinned = before.device_bytes() - before.temp;
-    let heap = options.memory.get().saturating_sub(pinned);
-    let base = model(&analyses, &options.machine, &prices, Bytes(heap), options.host_memory);
+    let heap = cx.memory.get().saturating_sub(pinned);
+    let base = model(&analyses, &cx.machine, &prices, Bytes(heap), cx.host_memory);
     let mut best: Option<Trial> = None;
     let mut target = heap;
     for _ in 0..TRIES {
         let mut model = base.clone();
         model.problem.device_memory = Bytes(target);
-        let trial = Trial::of(module, &model).map_err(FitError::Apply)?;
-        let excess = trial.memory.device_bytes().saturating_sub(options.memory.get());
+        let trial = Trial::of(module, &model, ways).map_err(broken)?;
+        let excess = trial.memory.device_bytes().saturating_sub(cx.memory.get());
         let stuck = trial.planned > Bytes(target);
         if best.as_ref().is_none_or(|b| trial.memory.device_bytes() < b.memory.device_bytes()) {
             best = Some(trial);
@@ -114,11 +109,15 @@ pub fn fit(module: &Module, options: &FitOptions) -> Result<Fitted, FitError> {
         target = target.saturating_sub(excess.max(64 << 10));
     }
     let best = best.expect("there is at least one try");
-    if best.memory.device_bytes() <= options.memory.get() {
+    if best.memory.device_bytes() <= cx.memory.get() {
         let Trial { module, plan, applied, memory, .. } = best;
         return Ok(Fitted { module, plan, applied, memory });
     }
-    Err(FitError::Infeasible(infeasible(&best.module)))
+    Err(PassError::Infeasible(infeasible(&best.module, cx.memory)))
+}
+
+fn broken(error: ApplyError) -> PassError {
+    PassError::Broken { message: error.to_string(), diagnostics: Vec::new() }
 }
 
 /// One plan, carried out and measured.
@@ -131,8 +130,8 @@ struct Trial {
 }
 
 impl Trial {
-    fn of(module: &Module, model: &Model) -> Result<Self, ApplyError> {
-        let found = search(&model.problem);
+    fn of(module: &Module, model: &Model, ways: Ways) -> Result<Self, ApplyError> {
+        let found = search(&model.problem, ways);
         let plan = model.plan(module, &found.solution);
         let mut rewritten = module.clone();
         let applied = apply(&mut rewritten, &plan)?;
@@ -143,9 +142,9 @@ impl Trial {
 }
 
 /// Where the lowest program that was found takes its memory.
-fn infeasible(module: &Module) -> Infeasible {
+fn infeasible(module: &Module, asked: Bytes) -> Infeasible {
     let analyses = Analyses::new(module);
-    let curve = analyses.curve(crate::ir::DEVICE);
+    let curve = analyses.curve(DEVICE);
     let (at, _) = curve.peak();
     let sequence = &analyses.schedule().sequence;
     let name = |id: InstrId| module.instr(id).name.to_string();
@@ -153,11 +152,11 @@ fn infeasible(module: &Module) -> Infeasible {
     let mut needed_by: Vec<(String, Bytes)> = Vec::new();
     for (_, buffer) in analyses.buffers().iter() {
         let alive = (buffer.live.0 as usize..=buffer.live.1 as usize).contains(&at);
-        if buffer.color == crate::ir::DEVICE && alive {
+        if buffer.color == DEVICE && alive {
             needed_by.push((name(analyses.values().get(buffer.values[0]).instr), Bytes(buffer.bytes)));
         }
     }
     needed_by.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     needed_by.truncate(12);
-    Infeasible { floor: Bytes(analyses.memory().device_bytes()), at: at_name, needed_by }
+    Infeasible { asked, floor: Bytes(analyses.memory().device_bytes()), at: at_name, needed_by }
 }

@@ -184,7 +184,8 @@ impl Builder<'_, '_> {
             Some((work, _)) => roofline::time_of(*work, roofline::math_type(module, id), self.machine),
             None => self.prices.time(id),
         };
-        let operands = module.instr(id).operands.iter().enumerate().filter(|(n, _)| single.as_ref().is_none_or(|(_, read)| read.contains(n)));
+        let operands =
+            module.instr(id).operands.iter().enumerate().filter(|(n, _)| single.as_ref().is_none_or(|(_, read)| read.contains(n)));
         let mut recipe = Recipe { time: time.max(Nanos(1)) * self.runs[home], inputs: Vec::new(), valid_to: Time::MAX };
         for (_, &operand) in operands {
             if !module.shapes.elements(module.instr(operand).shape).is_empty() {
@@ -304,7 +305,9 @@ impl Model {
             How::Recomputed { chain } => Residence::Recomputed { chain: chain.iter().map(|&v| value_name(v)).collect() },
         };
         let what = match &choice.how {
-            How::Host { .. } if choice.cost.as_f64() < 0.1 * self.problem.links.back.time(value.bytes, 1).as_f64() => "the link has room to hide it".into(),
+            How::Host { .. } if choice.cost.as_f64() < 0.1 * self.problem.links.back.time(value.bytes, 1).as_f64() => {
+                "the link has room to hide it".into()
+            }
             How::Host { .. } => format!("waits {} for the link", choice.cost),
             How::Recomputed { chain } if chain.len() == 1 => format!("making it again takes {}", choice.cost),
             How::Recomputed { chain } => format!("making it again takes {} instructions, {}", chain.len(), choice.cost),

@@ -17,9 +17,13 @@ pub(super) fn proposals(state: &State<'_>, v: ValueIndex, needed_at: Instant) ->
         return Vec::new();
     }
     let mut out = Vec::new();
-    out.extend(offload(state, v, after, needed_at));
-    for prefer_keeping in [true, false] {
-        out.extend(recompute(state, v, after, needed_at, prefer_keeping));
+    if state.ways.offload {
+        out.extend(offload(state, v, after, needed_at));
+    }
+    if state.ways.recompute {
+        for prefer_keeping in [true, false] {
+            out.extend(recompute(state, v, after, needed_at, prefer_keeping));
+        }
     }
     out
 }

@@ -13,7 +13,8 @@ pub(super) fn is_pure(module: &Module, id: InstrId) -> bool {
 }
 
 fn computation(module: &Module, comp: CompId, nesting: usize) -> bool {
-    nesting < MAX_NESTING && module.comp(comp).order.iter().all(|&i| matches!(module.instr(i).op, Op::Parameter { .. }) || pure(module, i, nesting))
+    nesting < MAX_NESTING
+        && module.comp(comp).order.iter().all(|&i| matches!(module.instr(i).op, Op::Parameter { .. }) || pure(module, i, nesting))
 }
 
 fn pure(module: &Module, id: InstrId, nesting: usize) -> bool {
@@ -57,9 +58,13 @@ fn pure(module: &Module, id: InstrId, nesting: usize) -> bool {
         // A fused update in place would be a second writer of its buffer; alone inside a fusion it writes a buffer of the clone.
         Op::DynamicUpdateSlice => nesting > 0,
         Op::Scatter(_) => nesting > 0 && op.called().into_iter().all(|c| computation(module, c, nesting + 1)),
-        Op::Map { .. } | Op::Reduce { .. } | Op::ReduceWindow { .. } | Op::SelectAndScatter { .. } | Op::Scan(_) | Op::Sort { .. } | Op::Fusion(_) => {
-            op.called().into_iter().all(|c| computation(module, c, nesting + 1))
-        }
+        Op::Map { .. }
+        | Op::Reduce { .. }
+        | Op::ReduceWindow { .. }
+        | Op::SelectAndScatter { .. }
+        | Op::Scan(_)
+        | Op::Sort { .. }
+        | Op::Fusion(_) => op.called().into_iter().all(|c| computation(module, c, nesting + 1)),
         Op::CustomCall(call) => {
             !call.has_side_effect && call.aliasing.is_empty() && PURE_TARGETS.iter().any(|t| call.target.starts_with(t))
         }

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::propose::proposals;
-use super::state::{Proposal, State};
+use super::state::{Proposal, State, Ways};
 use crate::problem::{How, Instant, Problem, Solution, ValueIndex};
 use crate::units::{Bytes, Nanos};
 
@@ -26,8 +26,8 @@ pub struct Found {
 }
 
 /// Solves a problem. Where the budget cannot be met, the result is the lowest peak that was found.
-pub fn search(problem: &Problem) -> Found {
-    let mut state = State::new(problem);
+pub fn search(problem: &Problem, ways: Ways) -> Found {
+    let mut state = State::new(problem, ways);
     greedy(&mut state);
     trim(&mut state);
     exchange(&mut state);
@@ -108,7 +108,8 @@ fn drain(state: &mut State<'_>, queue: &mut BinaryHeap<Entry>) {
 
 /// Takes back what is not needed any more, the dearest first.
 fn trim(state: &mut State<'_>) {
-    let mut by_cost: Vec<(ValueIndex, Instant, Nanos)> = state.made.iter().map(|p| (p.choice.value, p.choice.needed_at, p.choice.cost)).collect();
+    let mut by_cost: Vec<(ValueIndex, Instant, Nanos)> =
+        state.made.iter().map(|p| (p.choice.value, p.choice.needed_at, p.choice.cost)).collect();
     by_cost.sort_by_key(|&(value, needed_at, cost)| (std::cmp::Reverse(cost), needed_at, value));
     let allowed = state.excess();
     for (value, needed_at, _) in by_cost {
@@ -166,7 +167,10 @@ fn hoist(state: &mut State<'_>, value: ValueIndex, needed_at: Instant) {
     let after = state.made[n].choice.after;
     let in_chain = |p: &Proposal| {
         let c = &p.choice;
-        c.value != value && c.needed_at > after && c.needed_at < needed_at && matches!(&c.how, How::Recomputed { chain } if chain.contains(&value))
+        c.value != value
+            && c.needed_at > after
+            && c.needed_at < needed_at
+            && matches!(&c.how, How::Recomputed { chain } if chain.contains(&value))
     };
     let Some(other) = state.made.iter().position(in_chain) else { return };
     let (other_value, earlier) = (state.made[other].choice.value, state.made[other].choice.needed_at);
@@ -176,7 +180,8 @@ fn hoist(state: &mut State<'_>, value: ValueIndex, needed_at: Instant) {
     trial.undo(other);
     trial.read_at(value, earlier);
     for (v, at) in [(value, earlier), (other_value, earlier)] {
-        let Some(proposal) = proposals(&trial, v, at).into_iter().filter(|p| matches!(p.choice.how, How::Recomputed { .. })).min_by_key(|p| p.choice.cost)
+        let Some(proposal) =
+            proposals(&trial, v, at).into_iter().filter(|p| matches!(p.choice.how, How::Recomputed { .. })).min_by_key(|p| p.choice.cost)
         else {
             return;
         };

@@ -4,6 +4,21 @@ use super::slots::Slots;
 use crate::problem::{Choice, How, Instant, Problem, Solution, ValueIndex};
 use crate::units::{Bytes, Nanos};
 
+/// What may be done to a value; both where nothing else is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ways {
+    /// It may go to the host.
+    pub offload: bool,
+    /// It may be computed again.
+    pub recompute: bool,
+}
+
+impl Default for Ways {
+    fn default() -> Self {
+        Self { offload: true, recompute: true }
+    }
+}
+
 /// A choice with all that it changes.
 #[derive(Clone, Debug)]
 pub(super) struct Proposal {
@@ -22,6 +37,7 @@ pub(super) struct Proposal {
 #[derive(Clone)]
 pub(super) struct State<'p> {
     pub problem: &'p Problem,
+    pub ways: Ways,
     /// Device bytes at each step.
     pub usage: Vec<u64>,
     /// When each step begins if nothing stalls; one more for the end.
@@ -39,7 +55,7 @@ pub(super) struct State<'p> {
 
 impl<'p> State<'p> {
     /// Everything resident.
-    pub(super) fn new(problem: &'p Problem) -> Self {
+    pub(super) fn new(problem: &'p Problem, ways: Ways) -> Self {
         let mut begin = vec![Nanos::ZERO];
         for step in &problem.steps {
             begin.push(*begin.last().expect("it starts with one") + step.time);
@@ -58,7 +74,18 @@ impl<'p> State<'p> {
             frames.resize_with(frames.len().max(frame + 1), Vec::new);
             frames[frame].push(at);
         }
-        Self { problem, usage, begin, uses, frames, made: Vec::new(), out: Slots::default(), back: Slots::default(), host: Bytes::ZERO }
+        Self {
+            problem,
+            ways,
+            usage,
+            begin,
+            uses,
+            frames,
+            made: Vec::new(),
+            out: Slots::default(),
+            back: Slots::default(),
+            host: Bytes::ZERO,
+        }
     }
 
     /// The first step of a value's computation that nothing at `at` or later precedes: what stands before it runs at `at` or later.
@@ -100,7 +127,12 @@ impl<'p> State<'p> {
     }
     /// The choice under which a value is absent at a step.
     pub(super) fn absence(&self, v: ValueIndex, at: Instant) -> Option<&Choice> {
-        let covers = |c: &&Choice| c.value == v && { let (from, to) = c.absent(self.problem); (from..to).contains(&at) };
+        let covers = |c: &&Choice| {
+            c.value == v && {
+                let (from, to) = c.absent(self.problem);
+                (from..to).contains(&at)
+            }
+        };
         self.made.iter().map(|p| &p.choice).find(covers)
     }
     /// Whether a value can be read at a step without any change.
@@ -142,7 +174,8 @@ impl<'p> State<'p> {
         let bytes = self.problem.values[proposal.choice.value as usize].bytes.get();
         let (from, to) = proposal.choice.absent(self.problem);
         let needed_at = proposal.choice.needed_at;
-        let kept: Vec<(Instant, u64)> = self.extensions(proposal).map(|(v, from)| (from, self.problem.values[v as usize].bytes.get())).collect();
+        let kept: Vec<(Instant, u64)> =
+            self.extensions(proposal).map(|(v, from)| (from, self.problem.values[v as usize].bytes.get())).collect();
         let first = kept.iter().map(|k| k.0).min().unwrap_or(from).min(from);
         let mut relief = 0i128;
         for at in first..=needed_at {

@@ -66,15 +66,21 @@ pub fn check(problem: &Problem, solution: &Solution) -> Result<Checked, Violatio
         }
         match &choice.how {
             How::Host { sent: Some(sent), fetch } => {
-                if sent.start <= value.born || sent.done < sent.start || sent.done <= choice.after || *fetch < sent.done || *fetch > choice.needed_at {
+                if sent.start <= value.born
+                    || sent.done < sent.start
+                    || sent.done <= choice.after
+                    || *fetch < sent.done
+                    || *fetch > choice.needed_at
+                {
                     return Err(order());
                 }
                 host += value.bytes;
             }
             How::Host { sent: None, fetch } => {
-                let sent_before = solution.choices.iter().any(|other| {
-                    other.value == choice.value && matches!(other.how, How::Host { sent: Some(s), .. } if s.done <= *fetch)
-                });
+                let sent_before = solution
+                    .choices
+                    .iter()
+                    .any(|other| other.value == choice.value && matches!(other.how, How::Host { sent: Some(s), .. } if s.done <= *fetch));
                 if !sent_before {
                     return Err(Violation::NotSent { value: name(choice.value), at: *fetch });
                 }
@@ -105,7 +111,14 @@ pub fn check(problem: &Problem, solution: &Solution) -> Result<Checked, Violatio
         let v = ValueIndex::try_from(v).expect("values are numbered by u32");
         let mut uses = value.uses.clone();
         uses.extend(extra.iter().filter(|e| e.0 == v).map(|e| e.1));
-        let absent = |at: Instant| solution.choices.iter().any(|c| c.value == v && { let (from, to) = c.absent(problem); (from..to).contains(&at) });
+        let absent = |at: Instant| {
+            solution.choices.iter().any(|c| {
+                c.value == v && {
+                    let (from, to) = c.absent(problem);
+                    (from..to).contains(&at)
+                }
+            })
+        };
         for &at in &uses {
             if absent(at) {
                 return Err(Violation::Absent { value: name(v), at });

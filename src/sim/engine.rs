@@ -110,7 +110,8 @@ impl Engine<'_> {
                 self.start_copy(id, queue, bytes);
             }
             Op::Collective(collective) => {
-                let shape = if collective.start { module.shapes.leaf_bytes(instr.shape) / 2 } else { module.shapes.leaf_bytes(instr.shape) };
+                let shape =
+                    if collective.start { module.shapes.leaf_bytes(instr.shape) / 2 } else { module.shapes.leaf_bytes(instr.shape) };
                 let end = self.enqueue(Queue::Collective, COLLECTIVE_LATENCY + Bytes(shape) / COLLECTIVE_RATE);
                 if collective.start { self.done_at[id] = Some((Queue::Collective, end)) } else { self.wait(Queue::Collective, end) }
             }
