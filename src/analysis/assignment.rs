@@ -92,6 +92,8 @@ pub struct Assignment {
     of_value: EntityMap<ValueId, Option<u64>>,
     /// What each heap did, in order; one list a memory space, ascending.
     pub traces: Vec<(i64, Vec<(Time, HeapEvent)>)>,
+    /// Bytes of constants in functions that are applied inside other instructions.
+    pub applied_constants: u64,
     temp: BTreeMap<i64, u64>,
     bases: Vec<u64>,
 }
@@ -105,6 +107,7 @@ impl Assignment {
             of_buffer: vec![None; buffers.len()],
             of_value: EntityMap::with_default(None),
             traces: Vec::new(),
+            applied_constants: 0,
             temp: BTreeMap::new(),
             bases: Vec::new(),
         };
@@ -151,7 +154,9 @@ impl Assignment {
     fn combine(&mut self, module: &Module) {
         // Allocations of applied functions come last and are not temporary; they only take part in the swaps.
         let mut list: Vec<Option<usize>> = (0..self.allocations.len()).map(Some).collect();
-        list.extend(std::iter::repeat_n(None, thread_local_values(module)));
+        let (count, constants) = thread_local_values(module);
+        self.applied_constants = constants;
+        list.extend(std::iter::repeat_n(None, count));
         let is_temp = |item: Option<usize>| item.is_some_and(|i| self.allocations[i].is_temp());
         let (mut first, mut last) = (0, list.len());
         loop {
@@ -460,11 +465,12 @@ fn dying_operand(analyses: &Analyses<'_>, value: ValueId, now: Time, in_heap: im
     })
 }
 
-/// How many allocations XLA makes for the little functions that are applied inside other instructions, fused ones apart.
-fn thread_local_values(module: &Module) -> usize {
+/// How many allocations XLA makes for the little functions that are applied inside other instructions, fused ones apart, and how many bytes
+/// of constants they hold.
+fn thread_local_values(module: &Module) -> (usize, u64) {
     let mut seen = EntityMap::<CompId, bool>::with_default(false);
     let mut stack = vec![(module.entry_id(), false)];
-    let mut count = 0;
+    let (mut count, mut constants) = (0, 0);
     while let Some((comp, counted)) = stack.pop() {
         if std::mem::replace(&mut seen[comp], true) {
             continue;
@@ -472,6 +478,9 @@ fn thread_local_values(module: &Module) -> usize {
         for &id in &module.comp(comp).order {
             let instr = module.instr(id);
             let forwards = |i: InstrId| matches!(module.instr(i).op, Op::Bitcast | Op::GetTupleElement { .. });
+            if counted && matches!(instr.op, Op::Constant(_)) {
+                constants += module.shapes.leaf_bytes(instr.shape);
+            }
             if counted && !forwards(id) {
                 count += if matches!(instr.op, Op::Tuple) { 1 } else { module.shapes.positions(instr.shape).len() };
             }
@@ -485,5 +494,5 @@ fn thread_local_values(module: &Module) -> usize {
             stack.extend(instr.op.called().into_iter().zip(std::iter::repeat(applied.unwrap_or(false))));
         }
     }
-    count
+    (count, constants)
 }

@@ -38,7 +38,7 @@ impl Memory {
     pub fn of(analyses: &Analyses<'_>) -> Self {
         let assignment = analyses.assignment();
         let mut this = Self::default();
-        let mut fixed = 0;
+        let mut fixed = assignment.applied_constants;
         for allocation in &assignment.allocations {
             let host = allocation.color == HOST;
             let is_parameter = matches!(allocation.kind, AllocationKind::Parameter { .. });
