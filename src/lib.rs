@@ -3,3 +3,4 @@
 pub mod diag;
 pub mod entity;
 pub mod ir;
+pub mod verify;
