@@ -1,5 +1,9 @@
 //! Every diagnostic code with its explanation: what `offc explain CODE` prints.
 
+mod machine;
+mod proto;
+mod verify;
+
 /// The explanation of a code.
 #[derive(Clone, Copy, Debug)]
 pub struct Explanation {
@@ -22,4 +26,4 @@ pub fn explain(code: &str) -> Option<&'static Explanation> {
 }
 
 /// One table a room, so that each room's codes stand together.
-static TABLES: &[&[Explanation]] = &[];
+static TABLES: &[&[Explanation]] = &[machine::TABLE, proto::TABLE, verify::TABLE];

@@ -54,7 +54,8 @@ impl Expect {
 /// S09, S10.
 fn signatures(cx: &mut Cx<'_>, id: InstrId) {
     let i = cx.instr(id);
-    let shape = |&o: &InstrId| cx.instr(o).shape;
+    let module = cx.module;
+    let shape = |&o: &InstrId| module.instr(o).shape;
     let operands = || i.operands.iter().map(|o| Expect::Shape(shape(o))).collect::<Vec<_>>();
     let scalars = |n: usize| (0..n).map(|_| Expect::Scalar).collect::<Vec<_>>();
     let result = || Expect::Shape(i.shape);
@@ -169,7 +170,11 @@ fn owners(cx: &mut Cx<'_>) {
         for callee in op.called() {
             if owned[callee] && callers[callee] > 1 {
                 let name = &m.comp(callee).name;
-                let message = format!("`{}` calls `{name}`, which a fusion or async start must own and {} instructions call", cx.name(id), callers[callee]);
+                let message = format!(
+                    "`{}` calls `{name}`, which a fusion or async start must own and {} instructions call",
+                    cx.name(id),
+                    callers[callee]
+                );
                 cx.error("S11", id, message);
             }
         }

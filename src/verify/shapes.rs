@@ -27,7 +27,8 @@ pub(super) fn check(cx: &mut Cx<'_>) {
         match rule(&node) {
             Err(trouble) => cx.error(trouble.code, id, format!("`{}`: {}", node.instr.name, trouble.message)),
             Ok(want) if !want.fits(cx.module, node.instr.shape) => {
-                let message = format!("`{}`: expected shape `{}`, found `{}`", node.instr.name, want.show(cx.module), cx.show(node.instr.shape));
+                let message =
+                    format!("`{}`: expected shape `{}`, found `{}`", node.instr.name, want.show(cx.module), cx.show(node.instr.shape));
                 cx.error("H01", id, message);
             }
             Ok(_) => {}
@@ -77,7 +78,9 @@ impl Want {
             (Self::Any, _) | (Self::Token, Shape::Token) => true,
             (Self::Like(id), _) => compatible(&module.shapes, *id, found),
             (Self::Array(element, sizes), Shape::Array(a)) => *element == a.element && same_sizes(sizes, &a.dims),
-            (Self::Tuple(wants), Shape::Tuple(found)) => wants.len() == found.len() && wants.iter().zip(found).all(|(w, &f)| w.fits(module, f)),
+            (Self::Tuple(wants), Shape::Tuple(found)) => {
+                wants.len() == found.len() && wants.iter().zip(found).all(|(w, &f)| w.fits(module, f))
+            }
             _ => false,
         }
     }

@@ -127,7 +127,8 @@ fn touching(cx: &mut Cx<'_>, id: InstrId) {
     let i = cx.instr(id);
     let free = may_touch(&i.op);
     if let Some(&source) = i.operands.iter().find(|&&o| !free && is_host(cx, o)) {
-        let message = format!("`{}`: `{}` computes on the device, its operand `{}` is in host memory", i.name, i.op.opcode(), cx.name(source));
+        let message =
+            format!("`{}`: `{}` computes on the device, its operand `{}` is in host memory", i.name, i.op.opcode(), cx.name(source));
         let d = cx.error_at("V2", id, message).at(cx.instr(source).span, "the host value");
         cx.push(d.note("bring it back with a copy-start and copy-done first"));
     } else if !free && is_host(cx, id) {
@@ -175,9 +176,7 @@ fn forwarding(cx: &mut Cx<'_>, id: InstrId) {
     let kept = match &i.op {
         // A bitcast of an array: element types and sizes may differ.
         Op::Bitcast | Op::Reshape { .. } => shapes.memory_space(operand(0)) == shapes.memory_space(i.shape),
-        Op::GetTupleElement { index } => {
-            usize::try_from(*index).ok().and_then(|k| element(operand(0), k)).is_none_or(|e| same(e, i.shape))
-        }
+        Op::GetTupleElement { index } => usize::try_from(*index).ok().and_then(|k| element(operand(0), k)).is_none_or(|e| same(e, i.shape)),
         Op::Tuple => shapes.elements(i.shape).iter().enumerate().all(|(k, &e)| k >= i.operands.len() || same(operand(k), e)),
         Op::OptBarrier | Op::AddDependency | Op::Domain(_) => same(operand(0), i.shape),
         Op::CopyDone => element(operand(0), 0).is_none_or(|e| same(e, i.shape)),
@@ -204,7 +203,9 @@ fn boundary(cx: &Cx<'_>, callee: CompId, operands: &[InstrId], result: Option<Sh
     let callee = cx.module.comp(callee);
     let same = |a: ShapeId, b: ShapeId| same_spaces(&cx.module.shapes, a, b);
     operands.iter().zip(&callee.parameters).all(|(&o, &p)| same(shape(cx, o), shape(cx, p)))
-        && result.is_none_or(|r| r == shape(cx, callee.root) || shapes_differ_in_structure(cx, r, shape(cx, callee.root)) || same(r, shape(cx, callee.root)))
+        && result.is_none_or(|r| {
+            r == shape(cx, callee.root) || shapes_differ_in_structure(cx, r, shape(cx, callee.root)) || same(r, shape(cx, callee.root))
+        })
 }
 
 /// A late-bound start has no result yet.
@@ -288,7 +289,9 @@ fn path(cx: &Cx<'_>, root: InstrId, element: Option<usize>) -> String {
                 element = usize::try_from(*index).ok();
                 i.operands.first().copied()
             }
-            (Op::Bitcast | Op::Reshape { .. } | Op::OptBarrier | Op::CopyDone | Op::CopyStart { .. } | Op::AsyncDone(_), _) => i.operands.first().copied(),
+            (Op::Bitcast | Op::Reshape { .. } | Op::OptBarrier | Op::CopyDone | Op::CopyStart { .. } | Op::AsyncDone(_), _) => {
+                i.operands.first().copied()
+            }
             _ => None,
         };
         let Some(next) = next else { break };

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashSet;
 
 use super::cx::{Cx, inside};
-use crate::ir::{CompId, Entity, EntityMap, InstrId, Literal, LiteralValue, Module, Op, Shape, ShapeId};
+use crate::ir::{CompId, Entity, EntityMap, InstrId, Literal, LiteralValue, Op, Shape, ShapeId};
 
 pub(super) fn check(cx: &mut Cx<'_>) {
     references(cx);
@@ -134,7 +134,11 @@ fn orders(cx: &mut Cx<'_>) {
             }
             for &other in i.operands.iter().chain(&i.control_predecessors) {
                 if cx.home[other] != Some(comp) {
-                    cx.error("S03", id, format!("`{}` needs `{}`, which does not stand in the order of `{}`", i.name, cx.name(other), c.name));
+                    cx.error(
+                        "S03",
+                        id,
+                        format!("`{}` needs `{}`, which does not stand in the order of `{}`", i.name, cx.name(other), c.name),
+                    );
                 }
             }
         }
@@ -182,7 +186,9 @@ fn cycles(cx: &mut Cx<'_>) {
             stack.push((comp, true));
             for callee in callees(comp) {
                 match state[callee] {
-                    State::Open => cx.error_in("S07", comp, format!("`{}` calls `{}`, which calls it", m.comp(comp).name, m.comp(callee).name)),
+                    State::Open => {
+                        cx.error_in("S07", comp, format!("`{}` calls `{}`, which calls it", m.comp(comp).name, m.comp(callee).name))
+                    }
                     State::New => stack.push((callee, false)),
                     State::Done => {}
                 }
@@ -211,12 +217,9 @@ fn arity(cx: &mut Cx<'_>, id: InstrId) {
 fn operand_counts(op: &Op) -> (usize, usize) {
     const MANY: usize = usize::MAX;
     match op {
-        Op::Parameter { .. }
-        | Op::Constant(_)
-        | Op::Iota { .. }
-        | Op::PartitionId
-        | Op::ReplicaId
-        | Op::RngGetAndUpdateState { .. } => (0, 0),
+        Op::Parameter { .. } | Op::Constant(_) | Op::Iota { .. } | Op::PartitionId | Op::ReplicaId | Op::RngGetAndUpdateState { .. } => {
+            (0, 0)
+        }
         Op::Unary(_)
         | Op::Convert
         | Op::BitcastConvert

@@ -50,7 +50,22 @@ pub struct Outcome {
 const KINDS: &[(&str, fn(&Case) -> Outcome)] = &[];
 
 /// Codes that no text can provoke, with the unit test that does.
-const PROVOKED_ELSEWHERE: &[(&str, &str)] = &[];
+const PROVOKED_ELSEWHERE: &[(&str, &str)] = &[
+    ("B001", "tests/it/proto.rs"),
+    ("B002", "tests/it/proto.rs"),
+    ("B003", "tests/it/proto.rs"),
+    ("B004", "tests/it/proto.rs"),
+    ("B005", "tests/it/proto.rs"),
+    ("B006", "tests/it/proto.rs"),
+    ("B007", "tests/it/proto.rs"),
+    ("B008", "tests/it/proto.rs"),
+    ("B009", "tests/it/proto.rs"),
+    ("B010", "tests/it/proto.rs"),
+    ("B011", "tests/it/proto.rs"),
+    ("M01", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
+    ("M02", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
+    ("M03", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
+];
 
 fn root(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)

@@ -44,9 +44,15 @@ pub(super) struct Flow {
 enum After {
     Nothing,
     Condition,
-    Body { at: Site, condition: Playing },
+    Body {
+        at: Site,
+    },
     /// A branch of a conditional; `last` ends it.
-    Branch { at: Site, all: Vec<Playing>, last: bool },
+    Branch {
+        at: Site,
+        all: Vec<Playing>,
+        last: bool,
+    },
     Call(Site),
     Async(Site),
 }
@@ -152,7 +158,8 @@ impl<'m> Builder<'m> {
             cells.clone().for_each(|c| self.event(Event::Write(c)));
             fixed.extend(cells);
         }
-        let donated = header.input_output_alias.iter().map(|a| (a.parameter, &a.index)).chain(header.buffer_donor.iter().map(|(p, i)| (*p, i)));
+        let donated =
+            header.input_output_alias.iter().map(|a| (a.parameter, &a.index)).chain(header.buffer_donor.iter().map(|(p, i)| (*p, i)));
         let mut free = Vec::new();
         for (number, path) in donated {
             let Some(&id) = usize::try_from(number).ok().and_then(|n| parameters.get(n)) else { continue };
@@ -363,7 +370,7 @@ impl<'m> Builder<'m> {
         for (from, to) in init.zip(carried) {
             self.event(Event::Rename { from, to, by: at.id });
         }
-        self.push(body, After::Body { at, condition });
+        self.push(body, After::Body { at });
         self.push(condition, After::Condition);
         Ok(())
     }
@@ -394,7 +401,7 @@ impl<'m> Builder<'m> {
         match frame.after {
             After::Nothing => {}
             After::Condition => root.for_each(|c| self.event(Event::Read(c, root_id))),
-            After::Body { at, condition: _ } => {
+            After::Body { at } => {
                 let carried = self.parameter(playing, 0).expect("S09 holds");
                 let init = self.operand(at, 0);
                 let own = self.all(at);

@@ -1,6 +1,6 @@
 //! What an instruction must write where an operand is, and what it may: XLA's rules (facts of its alias analysis), said anew.
 
-use crate::ir::{CollectiveKind, CompId, Entity, EntityMap, InstrId, Module, Op, OutputAlias};
+use crate::ir::{CollectiveKind, CompId, EntityMap, InstrId, Module, Op, OutputAlias};
 use crate::verify::cx::compatible;
 
 /// A part of the result that is written where a part of an operand is.
@@ -85,7 +85,7 @@ pub(super) fn may_overwrite(module: &Module, id: InstrId, operand: usize, output
     let i = module.instr(id);
     let k = usize::try_from(output).expect("it is an index");
     match &i.op {
-        Op::Fusion(fusion) => pointwise(module, fusion.calls, operand),
+        Op::Fusion(fusion) => pointwise(module, fusion.calls, operand, k),
         Op::Collective(_) | Op::Sort { .. } => operand == k,
         Op::Scatter(_) => operand == k || operand < i.operands.len() / 2,
         Op::CustomCall(call) => call.target.starts_with("__cublas") && operand == 2 && k == 0,
@@ -125,32 +125,49 @@ fn same_width(module: &Module, a: InstrId, b: InstrId) -> bool {
     module.shapes.byte_size(module.instr(a).shape) == module.shapes.byte_size(module.instr(b).shape)
 }
 
-/// Whether a fused computation uses a parameter only element by element, up to its results. A slice of what an update replaces at the same
-/// place counts as such.
-fn pointwise(module: &Module, comp: CompId, parameter: usize) -> bool {
+/// Whether a fused computation uses a parameter only element by element, so that result `output` may be written over it. A slice of what an
+/// update replaces at the same place counts as such; so does a reduction of the parameter beside that result, which reads each element when it is
+/// written.
+fn pointwise(module: &Module, comp: CompId, parameter: usize, output: usize) -> bool {
+    /// How a fused value depends on the parameter.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Reach {
+        Not,
+        /// Element by element.
+        Whole,
+        /// Element by element of a slice.
+        Slice,
+        /// By way of a reduction.
+        Reduced,
+    }
     let c = module.comp(comp);
     let Some(&parameter) = c.parameters.get(parameter) else { return false };
-    let updates: Vec<&[InstrId]> = c.order.iter().map(|&id| module.instr(id)).filter(|i| matches!(i.op, Op::DynamicUpdateSlice)).map(|i| &i.operands[2..]).collect();
-    let mut reached = EntityMap::<InstrId, bool>::with_default(false);
-    let mut sliced = EntityMap::<InstrId, bool>::with_default(false);
-    reached[parameter] = true;
+    let updates = c.order.iter().map(|&id| module.instr(id)).filter(|i| matches!(i.op, Op::DynamicUpdateSlice));
+    let updates: Vec<&[InstrId]> = updates.map(|i| &i.operands[2..]).collect();
+    let mut reach = EntityMap::<InstrId, Reach>::with_default(Reach::Not);
+    reach[parameter] = Reach::Whole;
     for &id in &c.order {
         let i = module.instr(id);
         for (number, &operand) in i.operands.iter().enumerate() {
-            if !reached[operand] && !sliced[operand] {
-                continue;
-            }
-            match &i.op {
-                Op::DynamicSlice { .. } if number == 0 && updates.contains(&&i.operands[1..]) => sliced[id] = true,
+            let from = reach[operand];
+            let to = match &i.op {
+                _ if from == Reach::Not => continue,
+                Op::Tuple => continue,
+                op if elementwise(op, number) => from,
+                Op::DynamicSlice { .. } if number == 0 && from == Reach::Whole && updates.contains(&&i.operands[1..]) => Reach::Slice,
                 // The slice goes back where it came from.
-                Op::DynamicUpdateSlice if sliced[operand] && number == 1 => reached[id] = true,
-                op if sliced[operand] && elementwise(op, number) => sliced[id] = true,
-                op if reached[operand] && elementwise(op, number) => reached[id] = true,
-                Op::Tuple => {}
+                Op::DynamicUpdateSlice if number == 1 && from == Reach::Slice => Reach::Whole,
+                Op::Reduce { .. } if number < i.operands.len() / 2 && from == Reach::Whole => Reach::Reduced,
+                Op::GetTupleElement { .. } if from == Reach::Reduced => Reach::Reduced,
                 _ => return false,
+            };
+            if reach[id] != Reach::Not && reach[id] != to {
+                return false;
             }
+            reach[id] = to;
         }
     }
-    debug_assert!(parameter.index() < module.instructions.len());
-    true
+    let root = module.instr(c.root);
+    let written = if matches!(root.op, Op::Tuple) { root.operands.get(output).copied() } else { Some(c.root) };
+    written.is_some_and(|w| reach[w] != Reach::Reduced)
 }

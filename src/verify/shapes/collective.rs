@@ -50,7 +50,9 @@ fn result(n: &Node<'_>, c: &Collective, declared: ShapeId) -> Rule {
             }
             Ok(same())
         }
-        CollectiveKind::AllGather => scaled(n, c, declared, |given, times| Some(given.saturating_mul(times)), |given, found| found / given.max(1)),
+        CollectiveKind::AllGather => {
+            scaled(n, c, declared, |given, times| Some(given.saturating_mul(times)), |given, found| found / given.max(1))
+        }
         CollectiveKind::ReduceScatter => {
             let divide = |given: i64, times: i64| (times > 0 && given % times == 0).then(|| given / times);
             scaled(n, c, declared, divide, |given, found| given / found.max(1))

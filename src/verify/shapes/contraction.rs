@@ -101,7 +101,10 @@ pub(super) fn convolution(n: &Node<'_>, c: &Convolution) -> Rule {
         return unsuited(format!("expected {} input features in {groups} groups, found {features}", kernel[0].saturating_mul(groups)));
     }
     if kernel[1] % groups != 0 || batch % batch_groups != 0 || kernel[1] % batch_groups != 0 {
-        let message = format!("expected groups that divide the features and the batch, found {groups} of {} and {batch_groups} of {batch}", kernel[1]);
+        let message = format!(
+            "expected groups that divide the features and the batch, found {groups} of {} and {batch_groups} of {batch}",
+            kernel[1]
+        );
         return unsuited(message);
     }
     let swept = windowed(&input[2..], &c.window)?;
@@ -142,7 +145,9 @@ pub(super) fn fft(n: &Node<'_>, fft_type: i32, length: &[i64]) -> Rule {
         }
     }
     match fft_type {
-        2 => *out.last_mut().expect("there is a length, so there is a dimension") = if length[last] == 0 { 0 } else { halved(length[last]) },
+        2 => {
+            *out.last_mut().expect("there is a length, so there is a dimension") = if length[last] == 0 { 0 } else { halved(length[last]) }
+        }
         3 => *out.last_mut().expect("there is a length, so there is a dimension") = length[last],
         _ => {}
     }

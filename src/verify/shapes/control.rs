@@ -23,7 +23,11 @@ pub(super) fn custom_call(n: &Node<'_>, call: &CustomCall) -> Rule {
             return attribute(format!("expected layouts of {} operands, found {}", n.count(), layouts.len()));
         }
         if let Some(o) = (0..n.count()).find(|&o| !compatible(shapes, layouts[o], n.shape(o))) {
-            return attribute(format!("expected a layout of `{}` for operand {o}, found `{}`", show(shapes, n.shape(o)), show(shapes, layouts[o])));
+            return attribute(format!(
+                "expected a layout of `{}` for operand {o}, found `{}`",
+                show(shapes, n.shape(o)),
+                show(shapes, layouts[o])
+            ));
         }
     }
     for alias in &call.aliasing {

@@ -101,7 +101,10 @@ pub(super) fn gather(n: &Node<'_>, gather: &Gather) -> Rule {
 pub(super) fn scatter(n: &Node<'_>, scatter: &Scatter) -> Rule {
     let s = &scatter.dims;
     if n.count() % 2 == 0 {
-        return Err(Trouble { code: "S08", message: format!("expected operands, indices and as many updates, found {} operands", n.count()) });
+        return Err(Trouble {
+            code: "S08",
+            message: format!("expected operands, indices and as many updates, found {} operands", n.count()),
+        });
     }
     let arrays = n.count() / 2;
     let indices = n.array(arrays)?;

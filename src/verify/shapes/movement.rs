@@ -16,7 +16,11 @@ pub(super) fn bitcast(n: &Node<'_>) -> Rule {
 pub(super) fn reshape(n: &Node<'_>) -> Rule {
     let (from, to) = (n.array(0)?, n.result()?);
     if from.elements() != to.elements() {
-        return unsuited(format!("expected as many elements in the result as in the operand, found {} and {}", to.elements(), from.elements()));
+        return unsuited(format!(
+            "expected as many elements in the result as in the operand, found {} and {}",
+            to.elements(),
+            from.elements()
+        ));
     }
     Ok(Want::Array(from.element.clone(), sizes(to)))
 }
@@ -37,11 +41,18 @@ fn sizes_needed(rank: usize, found: usize) -> Trouble {
 pub(super) fn broadcast(n: &Node<'_>, numbers: &[i64]) -> Rule {
     let (from, to) = (n.array(0)?, n.result()?);
     if numbers.len() != from.dims.len() {
-        return attribute(format!("expected a result dimension for each of {} operand dimensions, found {}", from.dims.len(), numbers.len()));
+        return attribute(format!(
+            "expected a result dimension for each of {} operand dimensions, found {}",
+            from.dims.len(),
+            numbers.len()
+        ));
     }
     for (i, d) in dimensions(numbers, to.dims.len())?.into_iter().enumerate() {
         if from.dims[i].size != to.dims[d].size {
-            return attribute(format!("expected dimension {d} of the result to have size {}, found {}", from.dims[i].size, to.dims[d].size));
+            return attribute(format!(
+                "expected dimension {d} of the result to have size {}, found {}",
+                from.dims[i].size, to.dims[d].size
+            ));
         }
     }
     Ok(Want::Array(from.element.clone(), sizes(to)))
