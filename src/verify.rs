@@ -53,6 +53,10 @@
 //! 36. V10: a loop's known trip count is the one that its counter and condition give.
 //! 37. V11: for scheduled programs, no value is read after another value of the same buffer has overwritten it ([`interference`]).
 //!
+//! **Two programs**, before and after a pass:
+//!
+//! 38. V12: collectives stay as they are and in their order ([`same_collectives`]); V10: so do trip counts ([`same_trip_counts`]).
+//!
 //! A broken promise S01–S07 hides all others: they need an intact program. V11 is judged when all others are kept.
 //!
 //! Cost: linear in the program but for hashing; recursion nowhere on the depth of the input.

@@ -1,31 +1,35 @@
 //! Property P12 of a pass: collectives stay as they are, or other devices wait for ever.
 
-use std::collections::BTreeSet;
+use rustc_hash::FxHashSet;
 
-use crate::ir::{Collective, CollectiveKind, CompId, InstrId, Module, Op};
+use crate::diag::Diagnostic;
+use crate::ir::{CompId, InstrId, Module, Op};
 
-/// Whether two programs run the same collectives in the same order: kinds, channels, groups, pairs, sizes, and as many dones.
-/// A computation counts where it is first called. Both modules must keep promises S01–S07.
-///
-/// # Errors
-/// The first difference, as a sentence.
-pub fn same_collectives(before: &Module, after: &Module) -> Result<(), String> {
+/// V12: what differs between the collectives of two programs in kind, order, channel, groups, pairs or size, or in the number of dones; the first
+/// difference only. A computation counts where it is first called. Both modules must keep promises S01–S07.
+pub fn same_collectives(before: &Module, after: &Module) -> Vec<Diagnostic> {
     let (old, new) = (sequence(before), sequence(after));
     for (at, pair) in old.iter().zip(&new).enumerate() {
-        let (Some(a), Some(b)) = (say(before, *pair.0), say(after, *pair.1)) else { continue };
+        let (a, b) = (say(before, *pair.0), say(after, *pair.1));
         if a != b {
-            return Err(format!("collective {at}: expected `{a}`, found `{b}`"));
+            let message = format!("collective {at}: expected {a}, found {b}");
+            let after = after.instr(*pair.1);
+            return vec![Diagnostic::error("V12", message).at(after.span, "").note(format!(
+                "`{}` is now `{}`",
+                before.instr(*pair.0).name,
+                after.name
+            ))];
         }
     }
-    if old.len() != new.len() {
-        return Err(format!("expected {} collectives and dones, found {}", old.len(), new.len()));
+    if old.len() == new.len() {
+        return Vec::new();
     }
-    Ok(())
+    vec![Diagnostic::error("V12", format!("expected {} collectives and dones, found {}", old.len(), new.len()))]
 }
 
 /// All live instructions in the order in which they run, each computation once.
 pub(super) fn flattened(module: &Module) -> Vec<InstrId> {
-    let mut seen = BTreeSet::<CompId>::new();
+    let mut seen = FxHashSet::<CompId>::default();
     let mut out = Vec::new();
     let mut stack = vec![(module.entry_id(), 0)];
     seen.insert(module.entry_id());
@@ -53,24 +57,62 @@ fn sequence(module: &Module) -> Vec<InstrId> {
     starts
 }
 
-/// What must not change of a collective; for a done, its kind.
-fn say(module: &Module, id: InstrId) -> Option<String> {
+/// What must not change of a collective; of a done, its kind.
+fn say(module: &Module, id: InstrId) -> String {
     let instr = module.instr(id);
-    let elements: u64 = module.shapes.leaves(instr.shape).iter().filter_map(|&l| module.shapes.array(l)).map(|a| a.elements()).sum();
-    match &instr.op {
-        Op::Collective(c) => Some(signature(c, elements)),
-        Op::CollectiveDone(kind) => Some(format!("{}-done", kind.name())),
-        _ => None,
-    }
+    let Op::Collective(c) = &instr.op else { return format!("`{}`", instr.op.opcode()) };
+    let leaves = module.shapes.leaves(instr.shape);
+    let elements: u64 = leaves.iter().filter_map(|&l| module.shapes.array(l)).fold(0, |n, a| n.saturating_add(a.elements()));
+    format!(
+        "`{}` of {elements} elements, channel {:?}, groups {:?}, global {}, dimensions {:?}, pairs {:?}",
+        instr.op.opcode(),
+        c.channel_id,
+        c.groups,
+        c.use_global_device_ids,
+        c.dimensions,
+        c.source_target_pairs
+    )
 }
 
-fn signature(c: &Collective, elements: u64) -> String {
-    let Collective { kind, start, groups, channel_id, use_global_device_ids, dimensions, source_target_pairs, .. } = c;
-    let kind: &CollectiveKind = kind;
-    let word = if *start { "-start" } else { "" };
-    format!(
-        "{}{word} of {elements} elements, channel {channel_id:?}, groups {groups:?}, global {use_global_device_ids}, \
-         dimensions {dimensions:?}, pairs {source_target_pairs:?}",
-        kind.name()
-    )
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{Collective, CollectiveKind, Computation, Instruction, ReplicaGroups, ShapeTable};
+
+    fn program(channels: &[i64]) -> Module {
+        let mut m = Module::default();
+        let shape = ShapeTable::intern(&mut m.shapes, crate::ir::Shape::Array(crate::ir::ArrayShape::new(crate::ir::Primitive::F32, &[8])));
+        let mut order = vec![m.define(Instruction::new("p", shape, Op::Parameter { number: 0 }, []))];
+        for &channel in channels {
+            let op = Collective {
+                kind: CollectiveKind::Permute,
+                start: false,
+                groups: ReplicaGroups::default(),
+                channel_id: Some(channel),
+                use_global_device_ids: false,
+                constrain_layout: false,
+                dimensions: Vec::new(),
+                to_apply: None,
+                source_target_pairs: vec![(0, 1)],
+                slice_sizes: Vec::new(),
+                has_dynamic_root: false,
+            };
+            let last = *order.last().expect("it begins with a parameter");
+            order.push(m.define(Instruction::new(format!("c{channel}"), shape, Op::Collective(Box::new(op)), [last])));
+        }
+        let root = *order.last().expect("it begins with a parameter");
+        let entry = m.computations.push(Computation { parameters: vec![order[0]], order, root, ..Computation::new("e") });
+        m.listing.push(entry);
+        m.entry = Some(entry);
+        m
+    }
+
+    #[test]
+    fn v12_collectives_that_change_places_or_vanish() {
+        let before = program(&[1, 2]);
+        assert!(same_collectives(&before, &program(&[1, 2])).is_empty());
+        for other in [program(&[2, 1]), program(&[1]), program(&[1, 2, 3])] {
+            assert_eq!(same_collectives(&before, &other)[0].code, "V12");
+        }
+    }
 }

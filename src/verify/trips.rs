@@ -3,25 +3,27 @@
 use super::callees::position;
 use super::collectives::flattened;
 use super::cx::Cx;
+use crate::diag::Diagnostic;
 use crate::ir::{CompId, Direction, InstrId, LiteralValue, Module, Op};
 
-/// Whether two programs have the same loops with the same known trip counts, in the order in which they run.
-///
-/// # Errors
-/// The first difference, as a sentence.
-pub fn same_trip_counts(before: &Module, after: &Module) -> Result<(), String> {
+/// V10 across a pass that must not touch loops: known trip counts that changed, in the order in which the loops run. Both modules must keep
+/// promises S01–S07.
+pub fn same_trip_counts(before: &Module, after: &Module) -> Vec<Diagnostic> {
     let loops = |m: &Module| -> Vec<(InstrId, Option<i64>)> {
         let whiles = flattened(m).into_iter().filter(|&id| matches!(m.instr(id).op, Op::While { .. }));
-        whiles.map(|id| (id, claim(m, id).map(|c| c.trips))).collect()
+        whiles.map(|id| (id, claim(m, id))).collect()
     };
     let (old, new) = (loops(before), loops(after));
     if old.len() != new.len() {
-        return Err(format!("expected {} loops, found {}", old.len(), new.len()));
+        return vec![Diagnostic::error("V10", format!("expected {} loops, found {}", old.len(), new.len()))];
     }
-    match old.iter().zip(&new).find(|(a, b)| a.1 != b.1) {
-        Some((a, b)) => Err(format!("`{}`: expected trip count {:?}, found {:?}", after.instr(b.0).name, a.1, b.1)),
-        None => Ok(()),
-    }
+    let changed = old.iter().zip(&new).filter(|(a, b)| a.1 != b.1);
+    changed
+        .map(|(a, b)| {
+            let after = after.instr(b.0);
+            Diagnostic::error("V10", format!("`{}`: expected trip count {:?}, found {:?}", after.name, a.1, b.1)).at(after.span, "")
+        })
+        .collect()
 }
 
 pub(super) fn check(cx: &mut Cx<'_>) {
@@ -29,23 +31,18 @@ pub(super) fn check(cx: &mut Cx<'_>) {
         let Op::While { condition, body } = cx.instr(id).op else { continue };
         let Some(claim) = claim(cx.module, id) else { continue };
         let Some(found) = count(cx.module, id, condition, body) else { continue };
-        if found != claim.trips {
-            cx.error("V10", id, format!("`{}`: its counter makes {found} trips, its configuration says {}", cx.name(id), claim.trips));
+        if found != claim {
+            cx.error("V10", id, format!("`{}`: its counter makes {found} trips, its configuration says {claim}", cx.name(id)));
         }
     }
 }
 
-/// What a `backend_config` says.
-struct Claim {
-    trips: i64,
-}
-
-fn claim(module: &Module, id: InstrId) -> Option<Claim> {
+/// The trip count that a `backend_config` says.
+fn claim(module: &Module, id: InstrId) -> Option<i64> {
     let config = module.instr(id).attrs.backend_config.as_deref()?;
     let json: serde_json::Value = serde_json::from_slice(config).ok()?;
     let trips = json.get("known_trip_count")?.get("n")?;
-    let trips = trips.as_i64().or_else(|| trips.as_str()?.parse().ok())?;
-    Some(Claim { trips })
+    trips.as_i64().or_else(|| trips.as_str()?.parse().ok())
 }
 
 /// The trips of a loop whose counter starts at a constant, goes up by a constant, and is compared with a constant; `None` for any other.

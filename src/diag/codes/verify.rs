@@ -157,4 +157,9 @@ pub(super) static TABLE: &[Explanation] = &[
          of them live at once, but only before it schedules: a program that is scheduled already computes wrong values without a message. Read \
          the old value before the new one is written, or copy it.",
     ),
+    row(
+        "V12",
+        "a pass changed the collectives",
+        "Other devices run the same program: a collective that is missing, doubled or out of its order makes all wait for ever.",
+    ),
 ];
