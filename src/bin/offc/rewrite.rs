@@ -14,6 +14,9 @@ use crate::output::{Target, encode};
 use crate::summary::Summary;
 use crate::terminal::{Progress, Style};
 
+/// How often [`floor`] asks for an eighth less before it gives up.
+const ASKS: usize = 4;
+
 /// Arguments of `offc rewrite`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -91,13 +94,18 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The lowest peak that the same steps find, which is what they reach when they are asked for nothing at all.
+/// The lowest peak that the same steps find when they are asked for less and less.
 fn floor(loaded: &Loaded, options: &RewriteOptions, rewritten: &Rewritten) -> Option<Bytes> {
-    let nothing = RewriteOptions { memory: Bytes::ZERO, ..options.clone() };
-    match rewrite(&loaded.module, &nothing) {
-        Err(Trouble::Infeasible(Infeasible { floor, .. })) => Some(floor.min(rewritten.after.device())),
-        Ok(_) | Err(Trouble::Input(_) | Trouble::Usage(_) | Trouble::Internal { .. }) => None,
+    let mut lowest = rewritten.after.device();
+    for _ in 0..ASKS {
+        let less = RewriteOptions { memory: Bytes(lowest.get() / 8 * 7), ..options.clone() };
+        match rewrite(&loaded.module, &less) {
+            Ok(found) => lowest = lowest.min(found.after.device()),
+            Err(Trouble::Infeasible(Infeasible { floor, .. })) => return Some(lowest.min(floor)),
+            Err(Trouble::Input(_) | Trouble::Usage(_) | Trouble::Internal { .. }) => return None,
+        }
     }
+    None
 }
 
 fn failure(trouble: Trouble, loaded: &Loaded, args: &Args) -> Failure {
