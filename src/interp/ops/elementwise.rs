@@ -83,9 +83,7 @@ pub fn binary(op: Binary, a: &Array, b: &Array) -> Array {
         Primitive::F32 => collect(element, &a.dims, f32s(a).zip(f32s(b)).map(|(x, y)| binary_f32(op, x, y).to_le_bytes())),
         Primitive::F64 => collect(element, &a.dims, f64s(a).zip(f64s(b)).map(|(x, y)| binary_f64(op, x, y).to_le_bytes())),
         Primitive::BF16 => {
-            let of = |(x, y)| {
-                scalar::bf16_from_f32(binary_f32(op, scalar::bf16_to_f32(x), scalar::bf16_to_f32(y))).to_le_bytes()
-            };
+            let of = |(x, y)| scalar::bf16_from_f32(binary_f32(op, scalar::bf16_to_f32(x), scalar::bf16_to_f32(y))).to_le_bytes();
             collect(element, &a.dims, u16s(a).zip(u16s(b)).map(of))
         }
         _ => fill(element, &a.dims, |i| scalar::binary(op, a.element, load(a, i), load(b, i))),

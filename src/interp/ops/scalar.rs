@@ -129,9 +129,7 @@ pub fn clamp(element: Primitive, low: Bits, x: Bits, high: Bits) -> Bits {
 
 /// Whether the operation can be carried out on the type.
 pub fn has_unary(op: Unary, element: Primitive) -> bool {
-    use Unary::{
-        Abs, CountLeadingZeros, Erf, Imag, IsFinite, Negate, Not, PopCount, Real, RoundNearestAfz, RoundNearestEven, Sign,
-    };
+    use Unary::{Abs, CountLeadingZeros, Erf, Imag, IsFinite, Negate, Not, PopCount, Real, RoundNearestAfz, RoundNearestEven, Sign};
     match op {
         Not => !element.is_float() && !element.is_complex(),
         PopCount | CountLeadingZeros => element.is_integer(),

@@ -216,7 +216,13 @@ fn power(x: Complex, y: Complex) -> Complex {
         return (1.0, 0.0);
     }
     if x == (0.0, 0.0) {
-        return if y.0 > 0.0 { (0.0, 0.0) } else if y.0 < 0.0 && y.1 == 0.0 { (f64::INFINITY, 0.0) } else { (f64::NAN, f64::NAN) };
+        return if y.0 > 0.0 {
+            (0.0, 0.0)
+        } else if y.0 < 0.0 && y.1 == 0.0 {
+            (f64::INFINITY, 0.0)
+        } else {
+            (f64::NAN, f64::NAN)
+        };
     }
     exp(multiply(y, log(x)))
 }

@@ -65,7 +65,8 @@ pub(super) fn binary(op: Binary, element: Primitive, a: u64, b: u64) -> u64 {
         Binary::And => a & b,
         Binary::Or => a | b,
         Binary::Xor => a ^ b,
-        Binary::Mulhi => ((order(element, a) * order(element, b)) >> element.bits()) as u64,
+        Binary::Mulhi if is_signed => ((i128::from(x) * i128::from(y)) >> element.bits()) as u64,
+        Binary::Mulhi => ((u128::from(a) * u128::from(b)) >> element.bits()) as u64,
         Binary::Power => power(element, a, b),
         Binary::ShiftLeft if beyond => 0,
         Binary::ShiftLeft => a << b,
@@ -86,7 +87,13 @@ fn power(element: Primitive, base: u64, exponent: u64) -> u64 {
     if element.is_signed_integer() && n < 0 {
         return match x {
             1 => 1,
-            -1 => if n % 2 == 0 { 1 } else { u64::MAX },
+            -1 => {
+                if n % 2 == 0 {
+                    1
+                } else {
+                    u64::MAX
+                }
+            }
             _ => 0,
         };
     }
