@@ -1,5 +1,7 @@
 //! Every diagnostic code with its explanation: what `offc explain CODE` prints.
 
+mod text;
+
 /// The explanation of a code.
 #[derive(Clone, Copy, Debug)]
 pub struct Explanation {
@@ -22,4 +24,5 @@ pub fn explain(code: &str) -> Option<&'static Explanation> {
 }
 
 /// One table a room, so that each room's codes stand together.
-static TABLES: &[&[Explanation]] = &[];
+static TABLES: &[&[Explanation]] = &[text::TABLE];
+
