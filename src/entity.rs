@@ -51,6 +51,14 @@ entity! {
     /// One interned shape of a module: equal shapes have equal ids.
     ShapeId, "s"
 }
+entity! {
+    /// One value of the data flow: a definition, or a merge of definitions, at one position of one instruction's result.
+    ValueId, "v"
+}
+entity! {
+    /// One logical buffer: values that must lie at one address.
+    BufferId, "b"
+}
 
 /// An arena: items by their dense names.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@
 //! XLA's messages, so that text and proto can both say them; fields of newer XLA versions are kept as raw bytes ([`Unknown`]).
 
 mod attr;
+mod calls;
 mod edit;
 mod element;
 mod header;

@@ -1,5 +1,7 @@
 //! Every diagnostic code with its explanation: what `offc explain CODE` prints.
 
+mod machine;
+mod proto;
 mod text;
 
 /// The explanation of a code.
@@ -24,5 +26,4 @@ pub fn explain(code: &str) -> Option<&'static Explanation> {
 }
 
 /// One table a room, so that each room's codes stand together.
-static TABLES: &[&[Explanation]] = &[text::TABLE];
-
+static TABLES: &[&[Explanation]] = &[machine::TABLE, proto::TABLE, text::TABLE];

@@ -58,7 +58,7 @@ pub struct Computation {
     pub backend_config: Option<Box<[u8]>>,
     /// Where it stands in the input text.
     pub span: Span,
-    /// The id in a proto; 0 for none.
+    /// The id in a proto; 0 for none, `i64::MIN` for a real 0.
     pub proto_id: i64,
     /// The order in which a proto lists the instructions, where it is not `order`; emptied by any change.
     pub proto_listing: Vec<InstrId>,
@@ -83,7 +83,7 @@ pub struct Instruction {
     pub attrs: Attrs,
     /// Where it stands in the input text.
     pub span: Span,
-    /// The id in a proto; 0 for none.
+    /// The id in a proto; 0 for none, `i64::MIN` for a real 0.
     pub proto_id: i64,
 }
 

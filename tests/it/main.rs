@@ -1,1 +1,5 @@
 //! The one integration test binary: a module for each kind of test.
+
+mod filetests;
+mod machine;
+mod tidy;

@@ -1,0 +1,489 @@
+//! Allocations: which buffers lie where, as XLA assigns them.
+//!
+//! Source: `service/buffer_assignment.cc`, `service/heap_simulator/heap_simulator.cc` of XLA; GPU compiles with
+//! a 256-byte alignment, buffers for constants, a whole-module schedule and no limit to a heap.
+//! 1. Buffers are taken by size, largest first; of equal ones results first, then in post-order of the program from the entry down.
+//! 2. A constant, an entry parameter and a table of pointers (tuple) each get an allocation of their own.
+//! 3. Any other buffer goes into an existing allocation if it fits there: first where an operand of one of its values lies, then
+//!    into donated parameters and results from the smallest up. It must be of the same memory space and not be alive together with what lies
+//!    there (an instant shared by the last position of one and the definition of the other is allowed where [`super::sharing`] allows it);
+//!    a result only goes where its size is met exactly. Never into constants, parameters that are not donated, tuples.
+//! 4. A result that found no place gets an allocation of its own; everything else is left to one heap a memory space ([`super::heap`]).
+//! 5. At the end, temporary allocations (heaps and tuples) of a memory space are laid end to end, each 256-aligned; the last is not
+//!    padded. Which is the last follows from a partition of the list of allocations that swaps from the ends (`std::partition`).
+//!
+//! Cost: O((buffers × donated parameters and results + heap) log n).
+
+use std::collections::BTreeMap;
+
+use super::Analyses;
+use super::aliases::{Buffer, BufferKind};
+use super::heap::{Group, Placement, Tick, place};
+use super::live::LiveRange;
+use super::schedule::Time;
+use super::sharing::may_share;
+use crate::entity::{BufferId, ValueId};
+use crate::ir::{CompId, Entity, EntityMap, InstrId, Module, Op};
+
+/// XLA:GPU's alignment of temporary buffers (`gpu_constants.h`).
+pub const ALIGNMENT: u64 = 256;
+
+/// What an allocation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AllocationKind {
+    /// An entry parameter (or a part of one).
+    Parameter {
+        /// Its number.
+        number: i64,
+        /// The position in its shape.
+        position: u32,
+        /// Whether an output is written over it.
+        donated: bool,
+    },
+    /// A constant.
+    Constant,
+    /// A table of pointers.
+    Tuple,
+    /// A result that no parameter was donated for.
+    Output,
+    /// All that XLA placed by heap simulation.
+    Heap,
+}
+
+/// One allocation.
+#[derive(Clone, Debug)]
+pub struct Allocation {
+    /// What it is.
+    pub kind: AllocationKind,
+    /// Bytes.
+    pub bytes: u64,
+    /// Memory space.
+    pub color: i64,
+    /// Whether (part of) the result may lie in it.
+    pub live_out: bool,
+}
+
+impl Allocation {
+    /// Whether XLA counts it as temporary.
+    pub fn is_temp(&self) -> bool {
+        !self.live_out && matches!(self.kind, AllocationKind::Tuple | AllocationKind::Heap | AllocationKind::Output)
+    }
+}
+
+/// What the heap did at an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeapEvent {
+    /// A value got memory.
+    Alloc(ValueId),
+    /// A value got the memory of another one.
+    Share(ValueId, ValueId),
+    /// A value died.
+    Free(ValueId),
+}
+
+/// Where everything lies.
+#[derive(Clone, Debug)]
+pub struct Assignment {
+    /// All allocations, in the order in which they were made.
+    pub allocations: Vec<Allocation>,
+    /// Allocation and offset of each buffer; `None` for buffers without bytes.
+    of_buffer: Vec<Option<(u32, u64)>>,
+    /// Offset in the heap of each value that the heap simulation placed by taking over another buffer.
+    of_value: EntityMap<ValueId, Option<u64>>,
+    /// What each heap did, in order; one list a memory space, ascending.
+    pub traces: Vec<(i64, Vec<(Time, HeapEvent)>)>,
+    temp: BTreeMap<i64, u64>,
+    bases: Vec<u64>,
+}
+
+impl Assignment {
+    /// Assigns all buffers of the module.
+    pub fn of(analyses: &Analyses<'_>) -> Self {
+        let buffers = analyses.buffers();
+        let mut this = Self {
+            allocations: Vec::new(),
+            of_buffer: vec![None; buffers.len()],
+            of_value: EntityMap::with_default(None),
+            traces: Vec::new(),
+            temp: BTreeMap::new(),
+            bases: Vec::new(),
+        };
+        let mut pool = Pool { analyses, assignment: &mut this, open: Vec::new(), contents: Vec::new(), waiting: Vec::new() };
+        for buffer in assignment_order(analyses) {
+            pool.assign(buffer);
+        }
+        let mut waiting = pool.waiting;
+        waiting.sort_by_key(|&b| (buffers.get(b).color, b));
+        for of_color in waiting.chunk_by(|&a, &b| buffers.get(a).color == buffers.get(b).color) {
+            this.simulate(analyses, of_color);
+        }
+        this.combine(analyses.module());
+        this
+    }
+
+    fn new_allocation(&mut self, buffer: BufferId, of: &Buffer, kind: AllocationKind) -> u32 {
+        self.allocations.push(Allocation { kind, bytes: of.bytes, color: of.color, live_out: of.live_out });
+        let index = u32::try_from(self.allocations.len() - 1).expect("fewer allocations than buffers");
+        self.of_buffer[buffer.index()] = Some((index, 0));
+        index
+    }
+
+    /// Runs the heap over the buffers of one memory space.
+    fn simulate(&mut self, analyses: &Analyses<'_>, waiting: &[BufferId]) {
+        let color = analyses.buffers().get(waiting[0]).color;
+        let run = HeapRun::of(analyses, waiting);
+        let Placement { offsets, height } = place(&run.groups, ALIGNMENT);
+        let index = u32::try_from(self.allocations.len()).expect("fewer allocations than buffers");
+        self.allocations.push(Allocation { kind: AllocationKind::Heap, bytes: height, color, live_out: false });
+        for &buffer in waiting {
+            for &value in &analyses.buffers().get(buffer).values {
+                if let Some(group) = run.group[value] {
+                    let offset = offsets[group as usize];
+                    self.of_value[value] = Some(offset);
+                    self.of_buffer[buffer.index()] = Some((index, offset));
+                }
+            }
+        }
+        self.traces.push((color, run.trace));
+    }
+
+    /// Lays temporary allocations end to end.
+    fn combine(&mut self, module: &Module) {
+        // Allocations of applied functions come last and are not temporary; they only take part in the swaps.
+        let mut list: Vec<Option<usize>> = (0..self.allocations.len()).map(Some).collect();
+        list.extend(std::iter::repeat_n(None, thread_local_values(module)));
+        let is_temp = |item: Option<usize>| item.is_some_and(|i| self.allocations[i].is_temp());
+        let (mut first, mut last) = (0, list.len());
+        loop {
+            while first < last && !is_temp(list[first]) {
+                first += 1;
+            }
+            while first < last && is_temp(list[last - 1]) {
+                last -= 1;
+            }
+            if first >= last {
+                break;
+            }
+            list.swap(first, last - 1);
+            first += 1;
+            last -= 1;
+        }
+        self.bases = vec![0; self.allocations.len()];
+        for index in list.into_iter().flatten() {
+            let allocation = &self.allocations[index];
+            if allocation.is_temp() {
+                let total = self.temp.entry(allocation.color).or_insert(0);
+                let base = total.next_multiple_of(ALIGNMENT);
+                self.bases[index] = base;
+                *total = base + allocation.bytes;
+            }
+        }
+    }
+
+    /// The allocation of a buffer and its offset there (for a temporary one in the combined temporary block of its memory space);
+    /// `None` for a buffer without bytes.
+    pub fn place_of(&self, buffer: BufferId) -> Option<(&Allocation, u64)> {
+        let (index, offset) = self.of_buffer[buffer.index()]?;
+        Some((&self.allocations[index as usize], self.bases[index as usize] + offset))
+    }
+    /// Bytes of the temporary block of a memory space.
+    pub fn temp(&self, color: i64) -> u64 {
+        self.temp.get(&color).copied().unwrap_or(0)
+    }
+}
+
+/// The order in which buffers are given allocations.
+fn assignment_order(analyses: &Analyses<'_>) -> Vec<BufferId> {
+    let (module, values, buffers) = (analyses.module(), analyses.values(), analyses.buffers());
+    let mut position = vec![0u32; module.instructions.len()];
+    let mut next = 0;
+    for (_, ids) in values.order().iter().rev() {
+        for &id in ids {
+            position[id.index()] = next;
+            next += 1;
+        }
+    }
+    let key = |id: BufferId| {
+        let buffer = buffers.get(id);
+        let first = buffer.values.iter().map(|&v| position[values.get(v).instr.index()]).min().expect("a buffer has a value");
+        (std::cmp::Reverse(buffer.bytes), !buffer.live_out, first)
+    };
+    let mut order: Vec<BufferId> = buffers.iter().map(|(id, _)| id).collect();
+    order.sort_by_cached_key(|&id| key(id));
+    order
+}
+
+/// Allocations that may take more than one buffer, while buffers are being assigned.
+struct Pool<'a, 'm> {
+    analyses: &'a Analyses<'m>,
+    assignment: &'a mut Assignment,
+    /// Donated parameters and results, largest first.
+    open: Vec<u32>,
+    /// What lies in each allocation: values by their live ranges.
+    contents: Vec<BTreeMap<(Time, Time, ValueId), ()>>,
+    /// Buffers left to the heap.
+    waiting: Vec<BufferId>,
+}
+
+impl Pool<'_, '_> {
+    fn assign(&mut self, id: BufferId) {
+        let buffer = self.analyses.buffers().get(id);
+        match buffer.kind {
+            BufferKind::Constant => self.open_new(id, buffer, AllocationKind::Constant),
+            BufferKind::Parameter { number, position, donated } => {
+                self.open_new(id, buffer, AllocationKind::Parameter { number, position, donated });
+                if donated {
+                    self.open.push(self.last());
+                }
+            }
+            BufferKind::Tuple => self.open_new(id, buffer, AllocationKind::Tuple),
+            BufferKind::Plain => {
+                if !self.reuse(id, buffer) {
+                    if buffer.live_out {
+                        self.open_new(id, buffer, AllocationKind::Output);
+                        self.open.push(self.last());
+                    } else {
+                        self.waiting.push(id);
+                    }
+                }
+            }
+        }
+    }
+    fn last(&self) -> u32 {
+        u32::try_from(self.assignment.allocations.len() - 1).expect("fewer allocations than buffers")
+    }
+    fn open_new(&mut self, id: BufferId, buffer: &Buffer, kind: AllocationKind) {
+        self.assignment.new_allocation(id, buffer, kind);
+        self.contents.push(BTreeMap::new());
+        self.put(self.last(), buffer);
+    }
+    fn put(&mut self, allocation: u32, buffer: &Buffer) {
+        for &value in &buffer.values {
+            let range = self.analyses.buffers().range(value);
+            self.contents[allocation as usize].insert((range.start, range.end, value), ());
+        }
+    }
+    /// Puts the buffer into an allocation that exists, if it fits into one.
+    fn reuse(&mut self, id: BufferId, buffer: &Buffer) -> bool {
+        let (values, module) = (self.analyses.values(), self.analyses.module());
+        let mut candidates: Vec<u32> = Vec::new();
+        for &value in &buffer.values {
+            let definition = values.get(value);
+            if definition.position == 0 {
+                for &operand in &module.instr(definition.instr).operands {
+                    let place = values.at(operand, 0).and_then(|v| self.assignment.of_buffer[self.analyses.buffers().of_value(v).index()]);
+                    candidates.extend(place.map(|(index, _)| index));
+                }
+            }
+        }
+        let found = candidates.into_iter().find(|&a| self.fits(a, buffer));
+        let found = found.or_else(|| self.open.iter().rev().copied().find(|&a| self.fits(a, buffer)));
+        let Some(index) = found else { return false };
+        self.assignment.of_buffer[id.index()] = Some((index, 0));
+        self.assignment.allocations[index as usize].live_out |= buffer.live_out;
+        self.put(index, buffer);
+        true
+    }
+    fn fits(&self, index: u32, buffer: &Buffer) -> bool {
+        let allocation = &self.assignment.allocations[index as usize];
+        let reusable = match allocation.kind {
+            AllocationKind::Parameter { donated, .. } => donated,
+            AllocationKind::Output => true,
+            AllocationKind::Constant | AllocationKind::Tuple | AllocationKind::Heap => false,
+        };
+        if !reusable
+            || allocation.color != buffer.color
+            || allocation.bytes < buffer.bytes
+            || (buffer.live_out && allocation.bytes != buffer.bytes)
+        {
+            return false;
+        }
+        let contents = &self.contents[index as usize];
+        buffer.values.iter().all(|&value| {
+            let range = self.analyses.buffers().range(value);
+            // Ranges in one allocation follow each other, so ends ascend with starts.
+            let free = contents
+                .range(..=(range.end, Time::MAX, ValueId::new(u32::MAX as usize)))
+                .rev()
+                .take_while(|((_, end, _), ())| *end >= range.start)
+                .all(|(&(_, _, other), ())| !interferes(self.analyses, value, other));
+            free && !self.copies_from(index, value)
+        })
+    }
+    /// A copy never lies where its operand does, at whatever times.
+    fn copies_from(&self, index: u32, value: ValueId) -> bool {
+        let (module, values) = (self.analyses.module(), self.analyses.values());
+        let instr = module.instr(values.get(value).instr);
+        matches!(instr.op, Op::Copy)
+            && instr.operands.iter().any(|&operand| {
+                let defined_there = |v: &ValueId| values.get(*v).instr == operand;
+                values
+                    .all(module, operand)
+                    .filter(defined_there)
+                    .any(|v| self.assignment.of_buffer[self.analyses.buffers().of_value(v).index()].is_some_and(|(a, _)| a == index))
+            })
+    }
+}
+
+/// Whether two values cannot lie at one address because of when they live.
+fn interferes(analyses: &Analyses<'_>, a: ValueId, b: ValueId) -> bool {
+    let ranges = analyses.buffers();
+    let (ra, rb) = (ranges.range(a), ranges.range(b));
+    if ra.start > rb.end || rb.start > ra.end {
+        return false;
+    }
+    if ra.end == rb.start {
+        !takes_over(analyses, b, ra)
+    } else if rb.end == ra.start {
+        !takes_over(analyses, a, rb)
+    } else {
+        true
+    }
+}
+
+/// Whether the instruction that defines `user` reads the last position of the other value and may write over it.
+fn takes_over(analyses: &Analyses<'_>, user: ValueId, operand: LiveRange) -> bool {
+    let module = analyses.module();
+    let user = analyses.values().get(user);
+    module.instr(user.instr).operands.contains(&operand.last.0)
+        && may_share(module, analyses.users(), &analyses.values().positions, operand.last, (user.instr, user.position))
+}
+
+/// The order of allocations and releases in one heap.
+struct HeapRun {
+    groups: Vec<Group>,
+    group: EntityMap<ValueId, Option<u32>>,
+    trace: Vec<(Time, HeapEvent)>,
+}
+
+impl HeapRun {
+    fn of(analyses: &Analyses<'_>, waiting: &[BufferId]) -> Self {
+        let (module, values, buffers) = (analyses.module(), analyses.values(), analyses.buffers());
+        let bytes = |v: ValueId| module.shapes.byte_size(values.get(v).shape);
+        let mut this = Self { groups: Vec::new(), group: EntityMap::with_default(None), trace: Vec::new() };
+        let mut assigned = EntityMap::<ValueId, bool>::with_default(false);
+        let mut list: Vec<ValueId> =
+            waiting.iter().flat_map(|&b| buffers.get(b).values.iter().copied()).filter(|&v| bytes(v) > 0).collect();
+        list.sort_by_key(|&v| (buffers.range(v).start, buffers.range(v).end, v));
+        for &value in &list {
+            assigned[value] = true;
+        }
+        let mut by_end = list.clone();
+        by_end.sort_by_key(|&v| (buffers.range(v).end, buffers.range(v).start, v));
+        // End of each value, longer than its range once another value took its memory over; and whether it was released early.
+        let mut released = EntityMap::<ValueId, bool>::with_default(false);
+        let mut interval = EntityMap::<ValueId, (u32, u32)>::with_default((0, 0));
+        let mut first_of = EntityMap::<BufferId, Option<ValueId>>::with_default(None);
+        let mut tick: Tick = 0;
+        let (mut next_start, mut next_end) = (0, 0);
+        while next_end < by_end.len() {
+            let end = buffers.range(by_end[next_end]).end;
+            let now = list.get(next_start).map_or(end, |&v| buffers.range(v).start.min(end));
+            while let Some(&value) = list.get(next_start).filter(|&&v| buffers.range(v).start == now) {
+                next_start += 1;
+                let buffer = buffers.of_value(value);
+                let shared = match first_of[buffer] {
+                    Some(first) => Some(first),
+                    None if buffers.get(buffer).values.len() == 1 => {
+                        let operand = dying_operand(analyses, value, now, |v| assigned[v] && !released[v]);
+                        if let Some(operand) = operand {
+                            released[operand] = true;
+                            this.free(&mut tick, now, operand, &interval);
+                        }
+                        operand
+                    }
+                    None => None,
+                };
+                let group = match shared {
+                    Some(other) => {
+                        this.trace.push((now, HeapEvent::Share(value, other)));
+                        this.group[other].expect("it has memory")
+                    }
+                    None => {
+                        this.trace.push((now, HeapEvent::Alloc(value)));
+                        first_of[buffer] = Some(value);
+                        let number = u32::try_from(value.index()).expect("values are numbered by u32");
+                        this.groups.push(Group { intervals: Vec::new(), number });
+                        u32::try_from(this.groups.len() - 1).expect("fewer groups than values")
+                    }
+                };
+                this.group[value] = Some(group);
+                let intervals = &mut this.groups[group as usize].intervals;
+                interval[value] = (group, u32::try_from(intervals.len()).expect("fewer than values"));
+                intervals.push((tick, tick, bytes(value)));
+                tick += 1;
+            }
+            while let Some(&value) = by_end.get(next_end).filter(|&&v| buffers.range(v).end == now) {
+                next_end += 1;
+                if !released[value] {
+                    this.free(&mut tick, now, value, &interval);
+                }
+            }
+        }
+        this
+    }
+
+    fn free(&mut self, tick: &mut Tick, now: Time, value: ValueId, interval: &EntityMap<ValueId, (u32, u32)>) {
+        let (group, index) = interval[value];
+        self.groups[group as usize].intervals[index as usize].1 = *tick;
+        self.trace.push((now, HeapEvent::Free(value)));
+        *tick += 1;
+    }
+}
+
+/// A value that dies where `value` is defined, is read there and may be written over. Only buffers of one value take part.
+fn dying_operand(analyses: &Analyses<'_>, value: ValueId, now: Time, in_heap: impl Fn(ValueId) -> bool) -> Option<ValueId> {
+    let (module, values, buffers) = (analyses.module(), analyses.values(), analyses.buffers());
+    let definition = values.get(value);
+    let instr = module.instr(definition.instr);
+    if matches!(instr.op, Op::Copy) {
+        return None;
+    }
+    instr.operands.iter().find_map(|&operand| {
+        let mut of_operand: Vec<ValueId> = values.all(module, operand).collect();
+        of_operand.sort_unstable();
+        of_operand.dedup();
+        of_operand.into_iter().find(|&v| {
+            let defined = values.get(v);
+            buffers.get(buffers.of_value(v)).values.len() == 1
+                && buffers.range(v).end == now
+                && in_heap(v)
+                && instr.operands.contains(&defined.instr)
+                && may_share(
+                    module,
+                    analyses.users(),
+                    &values.positions,
+                    (defined.instr, defined.position),
+                    (definition.instr, definition.position),
+                )
+        })
+    })
+}
+
+/// How many allocations XLA makes for the little functions that are applied inside other instructions, fused ones apart.
+fn thread_local_values(module: &Module) -> usize {
+    let mut seen = EntityMap::<CompId, bool>::with_default(false);
+    let mut stack = vec![(module.entry_id(), false)];
+    let mut count = 0;
+    while let Some((comp, counted)) = stack.pop() {
+        if std::mem::replace(&mut seen[comp], true) {
+            continue;
+        }
+        for &id in &module.comp(comp).order {
+            let instr = module.instr(id);
+            let forwards = |i: InstrId| matches!(module.instr(i).op, Op::Bitcast | Op::GetTupleElement { .. });
+            if counted && !forwards(id) {
+                count += if matches!(instr.op, Op::Tuple) { 1 } else { module.shapes.positions(instr.shape).len() };
+            }
+            let applied = match instr.op {
+                Op::Fusion(_) => Some(false),
+                Op::While { .. } | Op::Conditional { .. } | Op::Call { .. } | Op::AsyncStart(_) | Op::AsyncUpdate(_) | Op::AsyncDone(_) => {
+                    Some(counted)
+                }
+                _ => Some(true),
+            };
+            stack.extend(instr.op.called().into_iter().zip(std::iter::repeat(applied.unwrap_or(false))));
+        }
+    }
+    count
+}

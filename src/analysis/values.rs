@@ -1,0 +1,401 @@
+//! The data flow: which value stands at each position of each instruction's result.
+//!
+//! A value is defined at one position. Most instructions define every position of their result; the exceptions are listed in [`flow`].
+//! Where definitions meet (a loop's parameters and result, a conditional's result) and differ, a merge ("phi") is a value of its own.
+//!
+//! Source: XLA's `HloDataflowAnalysis` in SSA form with `bitcast_defines_value=false` (`hlo/analysis/hlo_dataflow_analysis.cc`). XLA runs
+//! a work list over instructions and removes superfluous merges afterwards; here positions form a graph of copies and merges, copies are
+//! followed once, and merges are solved optimistically, which gives the least set of merges. Values are numbered as XLA numbers them:
+//! computations callees first, instructions in post-order, positions in pre-order, merges last; the heap breaks ties by that number.
+//! Cost: O(positions), a position being an element of an instruction's result, nested ones included.
+
+use super::layouts::Positions;
+use super::schedule::Schedule;
+use super::users::Users;
+use crate::entity::ValueId;
+use crate::ir::{CollectiveKind, CompId, Entity, EntityMap, EntityVec, InstrId, Module, Op, Shape, ShapeId};
+
+/// One value.
+#[derive(Clone, Copy, Debug)]
+pub struct Value {
+    /// The instruction that defines it (or at which definitions merge).
+    pub instr: InstrId,
+    /// Where in the result: a position as in [`Positions`].
+    pub position: u32,
+    /// The shape of that part.
+    pub shape: ShapeId,
+    /// Whether it is a merge.
+    pub phi: bool,
+}
+
+/// All values of the computations that run on the clock.
+#[derive(Clone, Debug)]
+pub struct Values {
+    /// Numbers positions of shapes.
+    pub positions: Positions,
+    values: EntityVec<ValueId, Value>,
+    first_slot: EntityMap<InstrId, u32>,
+    slots: Vec<u32>,
+    order: Vec<(CompId, Vec<InstrId>)>,
+}
+
+const NONE: u32 = u32::MAX;
+
+/// What stands at a slot before it is solved.
+#[derive(Clone, Copy)]
+enum Source {
+    Value(ValueId),
+    Copy(u32),
+    /// Index of a merge.
+    Merge(u32),
+}
+
+/// Where definitions may meet.
+struct Merge {
+    instr: InstrId,
+    position: u32,
+    inputs: Vec<u32>,
+}
+
+/// What an instruction puts at one position of its result.
+enum Flow {
+    Define,
+    /// The value at a position of an operand.
+    Operand(usize, u32),
+    /// The value at a position of the root of a computation.
+    Root(CompId, u32),
+    /// Values that meet.
+    Merge,
+}
+
+impl Values {
+    /// Solves the data flow. The module must pass the verifier.
+    pub fn of(module: &Module, users: &Users, schedule: &Schedule) -> Self {
+        let order = value_order(module, schedule);
+        let mut this = Self {
+            positions: Positions::of(module),
+            values: EntityVec::new(),
+            first_slot: EntityMap::with_default(NONE),
+            slots: Vec::new(),
+            order,
+        };
+        let order = std::mem::take(&mut this.order);
+        let mut next_slot = 0u32;
+        for &id in order.iter().flat_map(|(_, ids)| ids) {
+            this.first_slot[id] = next_slot;
+            next_slot += this.positions.count(module.instr(id).shape);
+        }
+        let mut sources: Vec<Source> = Vec::with_capacity(next_slot as usize);
+        let mut merges: Vec<Merge> = Vec::new();
+        for &id in order.iter().flat_map(|(_, ids)| ids) {
+            let shapes = this.positions.shapes(module, module.instr(id).shape);
+            for (position, shape) in (0u32..).zip(shapes) {
+                sources.push(match flow(module, users, schedule, &this.positions, id, position, shape) {
+                    Flow::Define => Source::Value(this.values.push(Value { instr: id, position, shape, phi: false })),
+                    Flow::Operand(n, p) => Source::Copy(this.first_slot[module.instr(id).operands[n]] + p),
+                    Flow::Root(comp, p) => Source::Copy(this.first_slot[module.comp(comp).root] + p),
+                    Flow::Merge => {
+                        merges.push(Merge { instr: id, position, inputs: Vec::new() });
+                        Source::Merge(u32::try_from(merges.len() - 1).expect("fewer merges than slots"))
+                    }
+                });
+            }
+        }
+        for merge in &mut merges {
+            merge.inputs = merge_inputs(module, users, merge.instr).into_iter().map(|i| this.first_slot[i] + merge.position).collect();
+        }
+        this.solve(module, sources, &merges);
+        this.order = order;
+        this
+    }
+
+    /// Follows copies, solves merges, fills `slots`.
+    fn solve(&mut self, module: &Module, mut sources: Vec<Source>, merges: &[Merge]) {
+        let end_of = |sources: &mut Vec<Source>, slot: u32| {
+            let mut at = slot;
+            while let Source::Copy(from) = sources[at as usize] {
+                at = from;
+            }
+            let end = sources[at as usize];
+            let mut at = slot;
+            while let Source::Copy(from) = sources[at as usize] {
+                sources[at as usize] = end;
+                at = from;
+            }
+            end
+        };
+        for slot in 0..sources.len() {
+            end_of(&mut sources, u32::try_from(slot).expect("slots are numbered by u32"));
+        }
+        // What is known of a merge: nothing, one value, or that it is a value of its own.
+        #[derive(Clone, Copy, PartialEq)]
+        enum Known {
+            Nothing,
+            One(ValueId),
+            Own(u32),
+        }
+        let mut known = vec![Known::Nothing; merges.len()];
+        let mut readers: Vec<Vec<u32>> = vec![Vec::new(); merges.len()];
+        for (m, merge) in (0u32..).zip(merges) {
+            for &input in &merge.inputs {
+                if let Source::Merge(other) = sources[input as usize]
+                    && other != m
+                {
+                    readers[other as usize].push(m);
+                }
+            }
+        }
+        let mut queue: std::collections::VecDeque<u32> = (0u32..).take(merges.len()).collect();
+        while let Some(m) = queue.pop_front() {
+            if matches!(known[m as usize], Known::Own(_)) {
+                continue;
+            }
+            let mut meet = Known::Nothing;
+            for &input in &merges[m as usize].inputs {
+                let one = match sources[input as usize] {
+                    Source::Value(v) => Known::One(v),
+                    Source::Merge(other) if other == m => continue,
+                    Source::Merge(other) => known[other as usize],
+                    Source::Copy(_) => unreachable!("copies were followed"),
+                };
+                meet = match (meet, one) {
+                    (meet, Known::Nothing) => meet,
+                    (Known::Nothing, one) => one,
+                    (meet, one) if meet == one => meet,
+                    _ => Known::Own(m),
+                };
+            }
+            if known[m as usize] != meet {
+                known[m as usize] = meet;
+                queue.extend(&readers[m as usize]);
+            }
+        }
+        let mut phi: Vec<Option<ValueId>> = vec![None; merges.len()];
+        for m in phi_order(module, merges) {
+            let merge = &merges[m as usize];
+            if matches!(known[m as usize], Known::Nothing) || known[m as usize] == Known::Own(m) {
+                let shape = self.positions.shapes(module, module.instr(merge.instr).shape)[merge.position as usize];
+                phi[m as usize] = Some(self.values.push(Value { instr: merge.instr, position: merge.position, shape, phi: true }));
+            }
+        }
+        self.slots = sources
+            .iter()
+            .map(|&source| {
+                let value = match source {
+                    Source::Value(v) => v,
+                    Source::Merge(m) => match known[m as usize] {
+                        Known::One(v) => v,
+                        Known::Own(own) => phi[own as usize].expect("an own merge has a value"),
+                        Known::Nothing => phi[m as usize].expect("an empty merge has a value"),
+                    },
+                    Source::Copy(_) => unreachable!("copies were followed"),
+                };
+                u32::try_from(value.index()).expect("values are numbered by u32")
+            })
+            .collect();
+    }
+
+    /// All values, in XLA's order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (ValueId, &Value)> + ExactSizeIterator {
+        self.values.iter()
+    }
+    /// The number of values.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+    /// One value.
+    pub fn get(&self, value: ValueId) -> &Value {
+        &self.values[value]
+    }
+    /// The value at a position of an instruction's result; `None` where the instruction takes no time.
+    pub fn at(&self, id: InstrId, position: u32) -> Option<ValueId> {
+        match self.first_slot[id] {
+            NONE => None,
+            first => Some(ValueId::new(self.slots[(first + position) as usize] as usize)),
+        }
+    }
+    /// The values at all positions of an instruction's result, in order.
+    pub fn all(&self, module: &Module, id: InstrId) -> impl DoubleEndedIterator<Item = ValueId> + ExactSizeIterator + '_ {
+        let slots = match self.first_slot[id] {
+            NONE => &[],
+            first => &self.slots[first as usize..(first + self.positions.count(module.instr(id).shape)) as usize],
+        };
+        slots.iter().map(|&v| ValueId::new(v as usize))
+    }
+    /// The computations on the clock with their instructions in post-order, in the order in which values are numbered.
+    pub fn order(&self) -> &[(CompId, Vec<InstrId>)] {
+        &self.order
+    }
+    /// The index path of a value in its instruction's result, as `{1,0}`.
+    pub fn path(&self, module: &Module, value: ValueId) -> Vec<i64> {
+        let value = self.get(value);
+        self.positions.path(module, module.instr(value.instr).shape, value.position)
+    }
+}
+
+/// What an instruction puts at a position.
+fn flow(module: &Module, users: &Users, schedule: &Schedule, positions: &Positions, id: InstrId, position: u32, shape: ShapeId) -> Flow {
+    let instr = module.instr(id);
+    let operand_shape = |n: usize| module.instr(instr.operands[n]).shape;
+    let part = |n: usize| positions.part(instr.shape, n);
+    let elements = module.shapes.elements(instr.shape).len();
+    // The position lies in element `n` of the result, at the second position inside it.
+    let inside = |n: usize| n < elements && position >= part(n) && (n + 1 == elements || position < part(n + 1));
+    let is_tuple = matches!(module.shapes.get(shape), Shape::Tuple(_));
+    match &instr.op {
+        Op::Bitcast | Op::AddDependency | Op::Domain(_) | Op::OptBarrier | Op::CollectiveDone(CollectiveKind::AllReduce) => {
+            Flow::Operand(0, position)
+        }
+        Op::GetTupleElement { index } => {
+            let index = usize::try_from(*index).expect("verified: the index is in range");
+            Flow::Operand(0, positions.part(operand_shape(0), index) + position)
+        }
+        Op::Tuple if position > 0 => {
+            let n = (0..elements).rev().find(|&n| inside(n)).expect("a position is in some element");
+            Flow::Operand(n, position - part(n))
+        }
+        Op::Copy if position > 0 => Flow::Operand(0, position),
+        Op::CopyStart { .. } if inside(1) => Flow::Operand(0, position - part(1)),
+        Op::CopyDone => Flow::Operand(0, positions.part(operand_shape(0), 0) + position),
+        Op::CollectiveDone(_) => Flow::Operand(0, positions.part(operand_shape(0), 1) + position),
+        // Element 0 is the operand, or the tuple of the operands.
+        Op::Collective(c) if c.start && c.kind != CollectiveKind::AllReduce && inside(0) && !is_tuple => match position - part(0) {
+            0 => Flow::Operand(0, 0),
+            rest => Flow::Operand(rest as usize - 1, 0),
+        },
+        Op::Send(_) if inside(0) => Flow::Operand(0, position - part(0)),
+        Op::RecvDone(_) if inside(0) => Flow::Operand(0, positions.part(operand_shape(0), 0) + position - part(0)),
+        Op::AsyncStart(_) if !is_tuple && inside(0) => {
+            let operands = module.shapes.elements(instr.shape)[0];
+            let count = module.shapes.elements(operands).len();
+            let at = position - part(0);
+            let n = (0..count).rev().find(|&n| at >= positions.part(operands, n)).expect("a position is in some operand");
+            Flow::Operand(n, at - positions.part(operands, n))
+        }
+        Op::AsyncStart(op) if !is_tuple && inside(1) && schedule.span(op.calls).is_some() => Flow::Root(op.calls, position - part(1)),
+        Op::AsyncUpdate(_) if !is_tuple => Flow::Operand(0, position),
+        Op::AsyncDone(_) => Flow::Operand(0, positions.part(operand_shape(0), 1) + position),
+        Op::Call { to_apply, .. } => Flow::Root(*to_apply, position),
+        Op::While { .. } | Op::Conditional { .. } => Flow::Merge,
+        Op::Parameter { .. } if users.home(id).is_some_and(|comp| !users.callers(comp).is_empty()) => Flow::Merge,
+        _ => Flow::Define,
+    }
+}
+
+/// The instructions whose values at the same position meet in a parameter, a while or a conditional.
+fn merge_inputs(module: &Module, users: &Users, id: InstrId) -> Vec<InstrId> {
+    let instr = module.instr(id);
+    match &instr.op {
+        Op::While { body, .. } => vec![module.comp(*body).root, instr.operands[0]],
+        Op::Conditional { branches, .. } => branches.iter().map(|&b| module.comp(b).root).collect(),
+        Op::Parameter { number } => {
+            let comp = users.home(id).expect("a merge is live");
+            let n = usize::try_from(*number).expect("verified: parameters are numbered from 0");
+            let mut inputs = Vec::new();
+            for &caller in users.callers(comp) {
+                let caller = module.instr(caller);
+                match &caller.op {
+                    Op::While { body, .. } => inputs.extend([caller.operands[0], module.comp(*body).root]),
+                    Op::Conditional { branches, .. } => {
+                        inputs.extend(branches.iter().zip(&caller.operands[1..]).filter(|&(&b, _)| b == comp).map(|(_, &o)| o));
+                    }
+                    // The update and done of an async chain name the computation too, but bring nothing.
+                    Op::AsyncUpdate(_) | Op::AsyncDone(_) => {}
+                    _ => inputs.push(caller.operands[n]),
+                }
+            }
+            inputs
+        }
+        _ => unreachable!("only these merge"),
+    }
+}
+
+/// The order in which XLA numbers merges: a loop's condition and body parameters, their tops before their parts, then its result.
+fn phi_order(module: &Module, merges: &[Merge]) -> Vec<u32> {
+    let mut first = EntityMap::<InstrId, Option<(u32, u32)>>::with_default(None);
+    for (m, merge) in (0u32..).zip(merges) {
+        let (_, count) = first[merge.instr].get_or_insert((m, 0));
+        *count += 1;
+    }
+    let mut out = Vec::new();
+    let mut done = vec![false; merges.len()];
+    for merge in merges {
+        if let Op::While { condition, body } = &module.instr(merge.instr).op
+            && merge.position == 0
+        {
+            let parameter = |c: &CompId| module.comp(*c).parameters.first().and_then(|&p| first[p]);
+            let (condition, body, result) = (parameter(condition), parameter(body), first[merge.instr]);
+            let tops = [condition, body].into_iter().flatten().map(|(m, _)| m..m + 1);
+            let rests = [condition, body].into_iter().flatten().map(|(m, n)| m + 1..m + n);
+            out.extend(
+                tops.chain(rests)
+                    .chain(result.map(|(m, n)| m..m + n))
+                    .flatten()
+                    .filter(|&m| !std::mem::replace(&mut done[m as usize], true)),
+            );
+        }
+    }
+    out.extend((0u32..).take(merges.len()).filter(|&m| !done[m as usize]));
+    out
+}
+
+/// Computations on the clock in post-order of the call graph, each with its instructions in post-order.
+fn value_order(module: &Module, schedule: &Schedule) -> Vec<(CompId, Vec<InstrId>)> {
+    let list = |comp: CompId| {
+        let comp = module.comp(comp);
+        if comp.proto_listing.is_empty() { &comp.order } else { &comp.proto_listing }
+    };
+    let mut out = Vec::new();
+    let mut seen = EntityMap::<CompId, bool>::with_default(false);
+    let mut stack = vec![(module.entry_id(), 0, Vec::<CompId>::new())];
+    while let Some((comp, next, waiting)) = stack.last_mut() {
+        if let Some(callee) = waiting.pop() {
+            if schedule.span(callee).is_some() && !std::mem::replace(&mut seen[callee], true) {
+                stack.push((callee, 0, Vec::new()));
+            }
+        } else if let Some(&id) = list(*comp).get(*next) {
+            *next += 1;
+            waiting.extend(module.instr(id).op.called().iter().rev());
+        } else {
+            out.push((*comp, post_order(module, list(*comp))));
+            stack.pop();
+        }
+    }
+    out
+}
+
+/// XLA's `MakeInstructionPostOrder`: depth first from each instruction that nobody reads, control predecessors before operands.
+fn post_order(module: &Module, list: &[InstrId]) -> Vec<InstrId> {
+    let mut read = rustc_hash::FxHashSet::default();
+    for &id in list {
+        read.extend(module.instr(id).operands.iter().copied());
+    }
+    let mut state = rustc_hash::FxHashMap::<InstrId, bool>::default();
+    let mut out = Vec::with_capacity(list.len());
+    let mut stack = Vec::new();
+    for &root in list.iter().filter(|id| !read.contains(id)) {
+        stack.push(root);
+        while let Some(&id) = stack.last() {
+            match state.get(&id) {
+                None => {
+                    state.insert(id, false);
+                    let instr = module.instr(id);
+                    stack.extend(instr.operands.iter().rev().filter(|o| !state.contains_key(o)));
+                    stack.extend(instr.control_predecessors.iter().filter(|o| !state.contains_key(o)));
+                }
+                Some(&finished) => {
+                    stack.pop();
+                    if !finished {
+                        state.insert(id, true);
+                        out.push(id);
+                    }
+                }
+            }
+        }
+    }
+    out
+}
