@@ -9,6 +9,7 @@ mod attr;
 mod calls;
 mod edit;
 mod element;
+pub mod float;
 mod header;
 mod literal;
 mod module;

@@ -6,4 +6,5 @@ pub mod entity;
 pub mod ir;
 pub mod machine;
 pub mod proto;
+pub mod report;
 pub mod units;

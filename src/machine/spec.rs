@@ -75,12 +75,12 @@ impl Reading {
 
     /// The rate of one element type (by XLA's `PrimitiveType` number) of a unit, for all multiprocessors.
     fn rate(&mut self, unit: &[Field<'_>], key: &str, cores: f64) -> FlopsPerSec {
-        let infos = unit.iter().filter(|f| f.name == "rate_infos").filter_map(|f| match &f.value {
+        let mut infos = unit.iter().filter(|f| f.name == "rate_infos").filter_map(|f| match &f.value {
             Value::Message(inner) => Some(inner.as_slice()),
             Value::Scalar(_) | Value::Text(_) => None,
         });
         let has_key = |info: &&[Field<'_>]| info.iter().any(|f| f.name == "key" && f.value == Value::Scalar(key));
-        let Some(value) = infos.filter(has_key).next_back().and_then(|info| message(info, "value")) else {
+        let Some(value) = infos.rfind(has_key).and_then(|info| message(info, "value")) else {
             return FlopsPerSec::ZERO;
         };
         let mut factor = |name| self.number(value, name).unwrap_or(0.0);

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Checks what the built offc writes against the real XLA:GPU compiler and an independent step-time judge.
+
+Run by scripts/oracle-check. Needs the corpus (../shared/corpus) and XLA's device descriptions (../shared/oracle/gpu_specs).
+
+    round trips   every corpus module, proto to text to proto (and, without --quick, proto to proto and text to proto): offc's verifier
+                  accepts, XLA accepts, and XLA's byte counts are exactly those of corpus/xla.json
+    rewrites      each module of REWRITES at its budget, twice: both outputs are byte-identical; either refused with a floor (exit 1), or
+                  XLA accepts it with the device bytes that were promised (within 2 %) and not above the budget; host bytes are in use;
+                  the judge's step time against the original's
+
+Prints a line a check and two tables; exit status 1 if anything failed.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.normpath(os.path.join(HERE, "../.."))
+CORPUS = os.path.normpath(os.path.join(ROOT, "../shared/corpus"))
+OFFC = os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")), "release/offc")
+GIB = 1 << 30
+BYTES = ["argument", "output", "alias", "temp", "host_argument", "host_output", "host_temp"]
+
+# module, budget, whether it must be rewritten (not refused), the judge's step time at most, as a ratio
+REWRITES = [
+    ("gpt3_760m_unrolled_none", "5GiB", True, 1.25),
+    ("vit_b16", "5GiB", False, None),
+    ("maxtext_llama2_1gpu", "22GiB", False, None),
+    ("gpt3_1b3_full", "21GiB", False, None),
+]
+
+
+class Wrong(Exception):
+    """A check that failed, with the sentence."""
+
+
+def offc(*args, ok=(0,)):
+    r = subprocess.run([OFFC, *args], capture_output=True, timeout=600)
+    if r.returncode not in ok:
+        raise Wrong(f"offc {' '.join(args[:1])}: exit {r.returncode}: {r.stderr.decode(errors='replace').strip()[:300]}")
+    return r
+
+
+def oracle(verb, *args):
+    r = subprocess.run([sys.executable, os.path.join(HERE, "xla_oracle.py"), verb, *args], capture_output=True, timeout=900)
+    if r.returncode:
+        raise Wrong(("XLA crashes: " if r.returncode == 3 else "XLA rejects: ") + " ".join(r.stderr.decode(errors="replace").split())[:400])
+    return r.stdout.decode()
+
+
+def xla_bytes(path, partitions):
+    return json.loads(oracle("check", "--memory-gib", "4000", "--partitions", str(partitions), path).splitlines()[-1])
+
+
+def device(m):
+    return m["argument"] + m["output"] - m["alias"] + m["temp"]
+
+
+def host(m):
+    return m["host_argument"] + m["host_output"] + m["host_temp"]
+
+
+def judge(path, base):
+    out = subprocess.run([sys.executable, os.path.join(HERE, "judge.py"), path, "--base", base], capture_output=True, check=True).stdout.decode()
+    return float(re.search(r"ratio=([\d.]+)", out).group(1)), float(re.search(r"step_us=([\d.]+)", out).group(1))
+
+
+def round_trip(name, way, known, folder):
+    """One module there and back; returns the sentence."""
+    source = os.path.join(CORPUS, f"{name}.{'hlo' if way == 'text' else 'pb'}")
+    final = os.path.join(folder, f"{name}.{way}.pb")
+    if way == "proto-text-proto":
+        text = os.path.join(folder, f"{name}.hlo")
+        offc("convert", source, text)
+        source = text
+    offc("convert", source, final)
+    verdict = offc("check", "--verify", source, final, ok=(0, 3)).stdout.decode()
+    if re.search("^reject", verdict, re.M):
+        raise Wrong("offc rejects: " + verdict.strip()[:300])
+    got = xla_bytes(final, known["partitions"])
+    for key in BYTES:
+        if got[key] != known[key]:
+            raise Wrong(f"{key}: {got[key]} bytes by XLA, {known[key]} before")
+    ours = json.loads(offc("peak", "--json", final).stdout)
+    off = (device(ours) - device(known)) / device(known)
+    return f"offc's own count {off:+.3%}"
+
+
+def rewrite(name, budget, must, limit, known, folder):
+    """One rewrite; returns the row of the table and whether it is a failure."""
+    source = os.path.join(CORPUS, name + ".pb")
+    row = dict(module=name, budget=budget, before=device(known))
+    outs = [os.path.join(folder, f"{name}.out{i}.pb") for i in (1, 2)]
+    plans = [o + ".json" for o in outs]
+    for out, plan in zip(outs, plans):
+        r = offc("rewrite", source, "-o", out, "--device", "h100-sxm", "--memory", budget, "--plan-out", plan, "--json", ok=(0, 1))
+    if r.returncode == 1:
+        row["verdict"] = "refused: " + " ".join(r.stderr.decode().split())[:160]
+        return row, must or "floor" not in row["verdict"]
+    for a, b in (outs, plans):
+        if open(a, "rb").read() != open(b, "rb").read():
+            return row | dict(verdict="FAILED: two runs differ"), True
+    row["promised"] = json.loads(r.stderr)["after"]["device"]
+    got = xla_bytes(outs[0], known["partitions"])
+    row["xla"], row["host"] = device(got), host(got)
+    text = outs[0][:-3] + ".hlo"
+    oracle("convert", outs[0], text)
+    row["ratio"], _ = judge(text, os.path.join(CORPUS, name + ".hlo"))
+    amount, unit = re.match(r"([\d.]+)(GiB)", budget).groups()
+    wrong = []
+    if row["xla"] > float(amount) * GIB: wrong.append("over the budget")
+    if abs(row["xla"] / row["promised"] - 1) > 0.02: wrong.append("not the bytes promised")
+    if limit and row["ratio"] > limit: wrong.append(f"slower than {limit}")
+    if must and not row["host"]: wrong.append("no host bytes")
+    row["verdict"] = "FAILED: " + ", ".join(wrong) if wrong else "fits"
+    return row, bool(wrong)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--quick", action="store_true", help="one round trip a module")
+    p.add_argument("--only", action="append", default=[], help="only modules whose name contains this")
+    p.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
+    p.add_argument("--keep", help="leave the files in this folder")
+    a = p.parse_args()
+    known = json.load(open(os.path.join(CORPUS, "xla.json")))
+    wanted = lambda name: not a.only or any(o in name for o in a.only)
+    ways = ["proto-text-proto"] if a.quick else ["proto-text-proto", "proto", "text"]
+    failed = 0
+    with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
+        folder = a.keep or scratch
+        os.makedirs(folder, exist_ok=True)
+        rewrites = [(r, pool.submit(rewrite, *r, known[r[0]], folder)) for r in REWRITES if wanted(r[0])]
+        trips = [(n, w, pool.submit(round_trip, n, w, known[n], folder)) for n in sorted(known) if wanted(n) for w in ways]
+        for name, way, job in trips:
+            try:
+                print(f"ok      {name:26} {way:17} same bytes by XLA; {job.result()}", flush=True)
+            except (Wrong, subprocess.SubprocessError, OSError, ValueError, KeyError) as e:
+                failed += 1
+                print(f"FAILED  {name:26} {way:17} {e}", flush=True)
+        gib = lambda row, key: f"{row[key] / GIB:.3f}" if key in row else "-"
+        print(f"\n{'module':26} {'budget':>7} {'before':>7} {'promised':>8} {'by XLA':>7} {'host':>7} {'judge':>6}  verdict (GiB; ratio of step time)")
+        for (name, budget, must, _), job in rewrites:
+            try:
+                row, bad = job.result()
+            except (Wrong, subprocess.SubprocessError, OSError, ValueError, KeyError) as e:
+                row, bad = dict(module=name, budget=budget, verdict=f"FAILED: {e}"), True
+            failed += bad
+            ratio = f"{row['ratio']:.3f}" if "ratio" in row else "-"
+            print(f"{name:26} {budget:>7} {gib(row, 'before'):>7} {gib(row, 'promised'):>8} {gib(row, 'xla'):>7} {gib(row, 'host'):>7} {ratio:>6}  {row['verdict']}")
+    print(f"\n{failed} failed" if failed else "\nall well")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+//! The command line: what can be said, and who answers.
+
+use clap::{ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::outcome::Failure;
+use crate::terminal::Style;
+use crate::{devices, explain, outcome, peak};
+
+/// Makes a compiled JAX/XLA training step fit a GPU memory budget, bit for bit.
+///
+/// Reads optimized, scheduled HLO modules: text or protocol buffers, gzipped or not, recognised by their content.
+#[derive(Debug, Parser)]
+#[command(name = "offc", version, max_term_width = 110, after_long_help = EXITS)]
+pub struct Cli {
+    /// When to use colour; `auto` is on terminals, unless NO_COLOR is set
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub color: Color,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXITS: &str = "\
+Exit status:
+  0  done; for `check`, every file is accepted
+  1  the memory budget cannot be met; the floor and what holds it are told
+  2  the command line is wrong, or a file cannot be read or written
+  3  an input is malformed or not supported; each error has a place and a code for `offc explain`
+  4  an internal error: please report it";
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On terminals, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// One command.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Tell what a module needs of memory, and what is alive when it needs most
+    Peak(peak::Args),
+    /// Show the machines that are known by name
+    Devices(devices::Args),
+    /// Explain a diagnostic code, or list all
+    Explain(explain::Args),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  offc completions bash > ~/.local/share/bash-completion/completions/offc")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Runs a command and tells its exit status.
+pub fn run(cli: Cli) -> u8 {
+    let style = Style::of(cli.color);
+    let result = match cli.command {
+        Command::Peak(args) => peak::run(&args, style),
+        Command::Devices(args) => devices::run(&args),
+        Command::Explain(args) => explain::run(&args, style),
+        Command::Completions { shell } => completions(shell),
+    };
+    outcome::conclude(result, style)
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command().color(ColorChoice::Never), "offc", &mut script);
+    crate::files::print(&script)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,81 @@
+//! `offc devices`: the machines that are known, and what a description says.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use offc::machine::{Machine, from_spec, preset, presets};
+use serde::Serialize;
+
+use crate::files;
+use crate::outcome::{BadInput, Failure};
+
+/// Arguments of `offc devices`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  offc devices\n  offc devices h100-sxm --json\n  offc devices gpu_specs/h200.txtpb")]
+pub struct Args {
+    /// Show one only: a name, or a file with an XLA device description
+    #[arg(value_name = "NAME|SPEC.txtpb")]
+    device: Option<String>,
+    /// Print JSON: bytes, bytes in a second, operations in a second, nanoseconds
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report<'m> {
+    schema_version: u32,
+    devices: &'m [Machine],
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let machines = match &args.device {
+        Some(device) => vec![resolve(device)?],
+        None => presets(),
+    };
+    if args.json {
+        return files::print_json(&Report { schema_version: 1, devices: &machines });
+    }
+    files::print(table(&machines).as_bytes())
+}
+
+/// The machine of a name or of a file with a description.
+pub fn resolve(device: &str) -> Result<Machine, Failure> {
+    if let Some(machine) = preset(device) {
+        return Ok(machine);
+    }
+    let path = Path::new(device);
+    if !path.exists() && !device.contains(['/', '.']) {
+        let names: Vec<String> = presets().into_iter().map(|m| m.name).collect();
+        return Err(Failure::Usage(format!(
+            "unknown device `{device}`: expected one of {}, or an XLA device description (a .txtpb file)",
+            names.join(", ")
+        )));
+    }
+    let bytes = files::read(path)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    from_spec(&text).map_err(|diagnostics| Failure::Input(Some(BadInput { name: files::name(path), text: text.into_bytes(), diagnostics })))
+}
+
+fn table(machines: &[Machine]) -> String {
+    let wide = machines.iter().map(|m| m.name.chars().count()).max().unwrap_or(0).max(4);
+    let mut out = String::new();
+    let head = ["memory", "its rate", "16 bit matmul", "from host", "to host", "pinned host"];
+    let row = |out: &mut String, name: &str, cells: [String; 6]| {
+        let [memory, hbm, f16, h2d, d2h, pinned] = cells;
+        writeln!(out, "{name:wide$}  {memory:>10}  {hbm:>9}  {f16:>14}  {h2d:>11}  {d2h:>11}  {pinned:>11}").expect("a string takes all");
+    };
+    row(&mut out, "name", head.map(str::to_string));
+    for m in machines {
+        let cells = [
+            m.memory.to_string(),
+            m.hbm.to_string(),
+            m.matrix.f16.to_string(),
+            m.h2d.to_string(),
+            m.d2h.to_string(),
+            m.host.pinned.to_string(),
+        ];
+        row(&mut out, &m.name, cells);
+    }
+    out
+}

@@ -1,0 +1,219 @@
+//! The command line: exit statuses, what goes where, and that a failure leaves files alone.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const GOOD: &str = "HloModule m, is_scheduled=true
+
+ENTRY e {
+  p = f32[8]{0} parameter(0)
+  n = f32[8]{0} negate(p)
+  ROOT r = f32[8]{0} add(n, p)
+}
+";
+const BAD: &str = "HloModule m\n\nENTRY e {\n  p = f32[8]{0} parameter(0)\n  ROOT r = f32[8]{0} negate(q)\n}\n";
+
+fn offc() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_offc"));
+    command.env_remove("NO_COLOR").stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    offc().args(args).output().expect("the binary starts")
+}
+
+fn run_with_input(args: &[&str], input: &[u8]) -> Output {
+    let mut child =
+        offc().args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    child.stdin.take().expect("it is piped").write_all(input).expect("the binary reads");
+    child.wait_with_output().expect("the binary ends")
+}
+
+fn out(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).expect("reports are UTF-8")
+}
+
+fn err(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).expect("messages are UTF-8")
+}
+
+fn status(output: &Output) -> i32 {
+    output.status.code().expect("it ends by itself")
+}
+
+/// A folder that goes away with its test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{test}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+    fn file(&self, name: &str, content: &[u8]) -> String {
+        std::fs::write(self.0.join(name), content).unwrap();
+        self.path(name)
+    }
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("paths of tests are UTF-8").to_string()
+    }
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = std::fs::read_dir(&self.0).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn help_and_version_say_what_there_is() {
+    let help = run(&["--help"]);
+    assert_eq!(status(&help), 0);
+    for word in ["rewrite", "peak", "check", "convert", "devices", "explain", "completions", "Exit status"] {
+        assert!(out(&help).contains(word), "{word}");
+    }
+    assert_eq!(out(&run(&["--version"])), concat!("offc ", env!("CARGO_PKG_VERSION"), "\n"));
+    for command in ["rewrite", "peak", "check", "convert", "devices", "explain", "completions"] {
+        assert!(out(&run(&[command, "--help"])).contains("Example"), "{command}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_status_2() {
+    for args in
+        [&[][..], &["frobnicate"], &["explain", "Z999"], &["devices", "h100"], &["peak", "no/such/file"], &["devices", "no/such.txtpb"]]
+    {
+        let output = run(args);
+        assert_eq!((status(&output), out(&output)), (2, ""), "{args:?}: {}", err(&output));
+    }
+    assert!(err(&run(&["devices", "h100"])).contains("h100-sxm"));
+    for memory in ["5", "5 parsecs", ""] {
+        let output = run_with_input(&["rewrite", "-", "--device", "h100-sxm", "--memory", memory], GOOD.as_bytes());
+        assert!(status(&output) == 2 || memory == "5", "{memory}");
+    }
+}
+
+#[test]
+fn every_device_is_listed() {
+    for name in offc::machine::presets().into_iter().map(|m| m.name) {
+        assert!(out(&run(&["devices"])).contains(&name));
+        assert_eq!(status(&run(&["devices", &name.replace('-', "_")])), 0);
+    }
+    let json: serde_json::Value = serde_json::from_str(out(&run(&["devices", "--json"]))).unwrap();
+    assert_eq!(json["schema_version"], 1);
+    assert_eq!(json["devices"][0]["memory"], 80u64 << 30);
+}
+
+#[test]
+fn a_device_description_may_be_wrong() {
+    let folder = Folder::new("device");
+    let spec = folder.file("gpu.txtpb", b"gpu_device_info {\n  core_count: none\n}\n");
+    let output = run(&["devices", &spec]);
+    assert_eq!(status(&output), 3);
+    assert!(err(&output).contains("gpu.txtpb:2:15: error[M02]"), "{}", err(&output));
+}
+
+#[test]
+fn every_code_is_explained() {
+    for e in offc::diag::explanations() {
+        assert!(out(&run(&["explain", &e.code.to_lowercase()])).starts_with(e.code));
+    }
+    assert_eq!(out(&run(&["explain"])).lines().count(), offc::diag::explanations().count());
+}
+
+#[test]
+fn completions_are_scripts() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        assert!(out(&run(&["completions", shell])).contains("offc"));
+    }
+}
+
+#[test]
+fn check_says_one_line_a_file() {
+    let folder = Folder::new("check");
+    let (good, bad) = (folder.file("good.hlo", GOOD.as_bytes()), folder.file("bad.hlo", BAD.as_bytes()));
+    let output = run(&["check", &good, &bad]);
+    assert_eq!(status(&output), 3);
+    let lines: Vec<&str> = out(&output).lines().collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[0], format!("accept\t{good}"));
+    assert!(lines[1].starts_with(&format!("reject\t{bad}\tP")), "{}", lines[1]);
+    assert!(err(&output).contains("bad.hlo:5:"), "{}", err(&output));
+    assert_eq!(status(&run(&["check", "--verify", &good])), 0);
+    assert_eq!(status(&run(&["check", &good, &folder.path("absent")])), 2);
+    let json: serde_json::Value = serde_json::from_str(out(&run(&["check", "--json", &good, &bad]))).unwrap();
+    assert_eq!((&json["files"][0]["verdict"], &json["files"][1]["verdict"]), (&"accept".into(), &"reject".into()));
+    let stdin = run_with_input(&["check", "-"], BAD.as_bytes());
+    assert!(out(&stdin).starts_with("reject\t-\tP"), "{}", out(&stdin));
+}
+
+#[test]
+fn convert_goes_both_ways_by_content() {
+    let folder = Folder::new("convert");
+    // The name of the input says nothing.
+    let text = folder.file("text.pb", GOOD.as_bytes());
+    let [proto, back, zipped] = ["a.pb", "b.hlo", "c.hlo.gz"].map(|n| folder.path(n));
+    for (from, to) in [(&text, &proto), (&proto, &back), (&proto, &zipped)] {
+        let output = run(&["convert", from, to]);
+        assert_eq!((status(&output), out(&output)), (0, ""), "{}", err(&output));
+    }
+    assert!(std::fs::read_to_string(&back).unwrap().contains("negate("));
+    assert_eq!(&std::fs::read(&zipped).unwrap()[..2], b"\x1f\x8b");
+    let again = run(&["convert", &zipped, "-", "--emit", "hlo"]);
+    assert_eq!(out(&again), std::fs::read_to_string(&back).unwrap());
+}
+
+#[test]
+fn a_failure_leaves_the_output_alone() {
+    let folder = Folder::new("alone");
+    let bad = folder.file("bad.hlo", BAD.as_bytes());
+    let target = folder.file("out.hlo", b"before");
+    let output = run(&["convert", &bad, &target]);
+    assert_eq!(status(&output), 3);
+    assert!(err(&output).contains("error[P"), "{}", err(&output));
+    assert_eq!(std::fs::read(&target).unwrap(), b"before");
+    assert_eq!(folder.names(), ["bad.hlo", "out.hlo"]);
+    let good = folder.file("good.hlo", GOOD.as_bytes());
+    assert_eq!(status(&run(&["convert", &good, &folder.path("no/such/folder.pb")])), 2);
+    assert_eq!(status(&run(&["convert", &good, folder.0.to_str().unwrap()])), 2);
+    assert_eq!(folder.names(), ["bad.hlo", "good.hlo", "out.hlo"]);
+}
+
+#[test]
+fn peak_counts_bytes() {
+    let folder = Folder::new("peak");
+    let file = folder.file("m.hlo", GOOD.as_bytes());
+    let json: serde_json::Value = serde_json::from_str(out(&run(&["peak", &file, "--json"]))).unwrap();
+    for (key, bytes) in [("argument", 32), ("output", 32), ("alias", 0), ("host_argument", 0), ("host_output", 0), ("host_temp", 0)] {
+        assert_eq!(json[key], bytes, "{key}");
+    }
+    assert!(json["peak"].as_u64().unwrap() >= 64);
+    let text = run_with_input(&["peak", "-"], GOOD.as_bytes());
+    assert_eq!(status(&text), 0, "{}", err(&text));
+    assert!(out(&text).contains("argument"), "{}", out(&text));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let mut child = offc().args(["devices", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((status(&output), err(&output)), (0, ""));
+}
+
+#[test]
+fn colour_comes_when_asked_for() {
+    let plain = run(&["explain", "Z9"]);
+    assert!(!err(&plain).contains('\x1b'));
+    let bright = run(&["--color", "always", "explain", "Z9"]);
+    assert!(err(&bright).contains("\x1b[1;31m"));
+}
