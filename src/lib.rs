@@ -7,4 +7,5 @@ pub mod ir;
 pub mod machine;
 pub mod proto;
 pub mod report;
+pub mod text;
 pub mod units;

@@ -24,11 +24,13 @@ mod lists;
 mod literal;
 mod opcodes;
 mod operands;
+mod ops;
 mod reader;
 mod shapes;
 mod sharding;
 mod strings;
 mod tables;
+mod words;
 
 use crate::diag::{Diagnostic, Span};
 use crate::ir::Module;

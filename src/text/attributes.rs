@@ -20,6 +20,7 @@ macro_rules! attributes {
         pub(super) enum Attr { $($variant),* }
 
         impl Attr {
+            const ALL: &[Self] = &[$(Self::$variant),*];
             /// The spelling.
             pub(super) fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),* }
@@ -416,11 +417,7 @@ fn may_grow(opcode: &Opcode, attr: Attr) -> bool {
 }
 
 fn allowed_note(opcode: &Opcode) -> String {
-    let mut names: Vec<&str> = (0..128u32)
-        .filter(|bit| (opcode.allowed >> bit) & 1 != 0)
-        .filter_map(|bit| ATTRS.iter().find(|a| **a as u32 == bit))
-        .map(|a| a.name())
-        .collect();
+    let mut names: Vec<&str> = Attr::ALL.iter().filter(|a| opcode.allowed & a.bit() != 0).map(|a| a.name()).collect();
     names.sort_unstable();
     let common = "sharding, frontend_attributes, statistics, parameter_replication, control-predecessors, origin, metadata, backend_config";
     if names.is_empty() { format!("allowed: {common}") } else { format!("allowed: {}; and {common}", names.join(", ")) }

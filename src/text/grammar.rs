@@ -105,7 +105,7 @@ fn name(rule: Rule) -> String {
         Rule::key | Rule::axes_key | Rule::side_key => "a key with `=`",
         Rule::bool => "`true` or `false`",
         Rule::dxd => "sizes like `3x3`",
-        Rule::pad | Rule::pads => "padding like `0_0x1_1`",
+        Rule::pad | Rule::pad_config | Rule::window_pad | Rule::window_pads => "padding like `0_0x1_1`",
         Rule::dim_labels => "dimension labels like `b01f_01io->b01f`",
         Rule::slice => "a range like `[0:4:1]`",
         Rule::mesh => "a mesh",
