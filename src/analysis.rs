@@ -11,6 +11,7 @@ pub mod layouts;
 pub mod live;
 pub mod memory;
 pub mod schedule;
+pub mod settle;
 pub mod sharing;
 pub mod users;
 pub mod values;
@@ -79,9 +80,12 @@ impl<'m> Analyses<'m> {
     pub fn assignment(&self) -> &Assignment {
         self.assignment.get_or_init(|| Assignment::of(self))
     }
-    /// XLA's figures.
+    /// XLA's figures: those of the module as XLA settles it ([`settle`](mod@settle)).
     pub fn memory(&self) -> &Memory {
-        self.memory.get_or_init(|| Memory::of(self))
+        self.memory.get_or_init(|| match settle::settle(self.module) {
+            Some(settled) => Memory::of(&Analyses::new(&settled)),
+            None => Memory::of(self),
+        })
     }
     /// Bytes at every instant in one memory space.
     pub fn curve(&self, color: i64) -> Curve {

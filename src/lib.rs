@@ -1,11 +1,21 @@
 //! `offc` makes a compiled JAX/XLA training step fit a GPU memory budget, bit for bit.
 
 pub mod analysis;
+pub mod cost;
 pub mod diag;
+pub mod driver;
 pub mod entity;
+pub mod interp;
 pub mod ir;
 pub mod machine;
+pub mod pass;
+pub mod passes;
+pub mod plan;
+pub mod problem;
 pub mod proto;
 pub mod report;
 pub mod text;
+pub mod rewrite;
+pub mod sim;
 pub mod units;
+pub mod verify;

@@ -41,10 +41,7 @@ pub fn may_share(module: &Module, users: &Users, positions: &Positions, operand:
     }
     let once = |n: usize| wanted.operands.iter().enumerate().all(|(i, &o)| (o == operand) == (i == n));
     match &wanted.op {
-        Op::Fusion(fusion) => {
-            if fusion.kind == FusionKind::Custom {
-                return false;
-            }
+        Op::Fusion(_) => {
             let to_path = positions.path(module, wanted.shape, to);
             from == 0 && fusion_shares(module, users, operand, user, &to_path, from_shape, to_shape)
         }
@@ -126,25 +123,20 @@ fn fusion_shares(
         i if matches!(i.op, Op::Bitcast) => i.operands[0],
         _ => output,
     };
-    let reduction = reduces(module, body.root);
+    let hero = hero(module, fusion.kind, body.root);
     let mut seen = rustc_hash::FxHashSet::from_iter([parameter]);
     let mut queue = std::collections::VecDeque::from([parameter]);
     let mut found = false;
     while let Some(id) = queue.pop_front() {
-        if id == output {
-            found = true;
-            if users.users(id).len() > 1 && !reduction {
-                return false;
-            }
-        }
+        found |= id == output;
         for &reader in users.users(id) {
             if seen.contains(&reader) {
                 continue;
             }
             let instr = module.instr(reader);
             let passes = match &instr.op {
-                Op::Tuple => id == output,
-                Op::Reduce { .. } if reduction => continue,
+                Op::Tuple => true,
+                Op::Reduce { .. } if hero == Some(reader) => continue,
                 Op::Copy => false,
                 Op::Bitcast => true,
                 Op::DynamicUpdateSlice => instr.operands[0] == id || (reader == root && instr.operands.get(1) == Some(&id)),
@@ -169,17 +161,20 @@ fn fusion_shares(
     found
 }
 
-/// Whether a fused computation's result, or a part of it, comes from a reduce.
-fn reduces(module: &Module, root: InstrId) -> bool {
-    let parts: Vec<InstrId> = match module.instr(root).op {
-        Op::Tuple => module.instr(root).operands.to_vec(),
-        _ => vec![root],
+/// The reduce that a reduction kernel is built around: the first one behind a result of a `kInput` fusion.
+fn hero(module: &Module, kind: FusionKind, root: InstrId) -> Option<InstrId> {
+    if kind != FusionKind::Input {
+        return None;
+    }
+    let parts: &[InstrId] = match module.instr(root).op {
+        Op::Tuple => &module.instr(root).operands,
+        _ => &[root],
     };
-    parts.into_iter().any(|mut id| {
+    parts.iter().copied().find_map(|mut id| {
         while let Op::Bitcast | Op::Unary(_) | Op::Convert = module.instr(id).op {
             id = module.instr(id).operands[0];
         }
-        matches!(module.instr(id).op, Op::Reduce { .. })
+        matches!(module.instr(id).op, Op::Reduce { .. }).then_some(id)
     })
 }
 

@@ -278,7 +278,7 @@ fn flow(module: &Module, users: &Users, schedule: &Schedule, positions: &Positio
         }
         Op::AsyncStart(op) if !is_tuple && inside(1) && schedule.span(op.calls).is_some() => Flow::Root(op.calls, position - part(1)),
         Op::AsyncUpdate(_) if !is_tuple => Flow::Operand(0, position),
-        Op::AsyncDone(_) => Flow::Operand(0, positions.part(operand_shape(0), 1) + position),
+        Op::AsyncDone(_) if !is_tuple => Flow::Operand(0, positions.part(operand_shape(0), 1) + position),
         Op::Call { to_apply, .. } => Flow::Root(*to_apply, position),
         Op::While { .. } | Op::Conditional { .. } => Flow::Merge,
         Op::Parameter { .. } if users.home(id).is_some_and(|comp| !users.callers(comp).is_empty()) => Flow::Merge,

@@ -1,0 +1,124 @@
+//! Options and the default pipeline, readable top to bottom.
+
+use serde::Serialize;
+
+use crate::analysis::{Analyses, Memory};
+use crate::cost::Prices;
+use crate::diag::Diagnostic;
+use crate::ir::Module;
+use crate::machine::Machine;
+use crate::pass::{Infeasible, Log, PassCx, PassError, Pipeline, run};
+use crate::passes::{DEFAULT_PIPELINE, passes};
+use crate::plan::Plan;
+use crate::sim::simulate;
+use crate::units::{Bytes, Nanos};
+use crate::verify::verify;
+
+/// What to rewrite for.
+#[derive(Clone, Debug)]
+pub struct RewriteOptions {
+    /// The hardware.
+    pub machine: Machine,
+    /// Device memory that the program may take: argument + output − alias + temp.
+    pub memory: Bytes,
+    /// Pinned host memory that it may take; the machine's limit where nothing is said.
+    pub host_memory: Option<Bytes>,
+    /// The steps; [`DEFAULT_PIPELINE`] where nothing is said.
+    pub pipeline: Option<Pipeline>,
+}
+
+/// A program's figures.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Figures {
+    /// Bytes as XLA counts them.
+    pub memory: Memory,
+    /// Predicted time of the step.
+    pub step: Nanos,
+    /// Of it, time in which the compute stream waits for copies.
+    pub copy_wait: Nanos,
+    /// Bytes to the host.
+    pub to_host: Bytes,
+    /// Bytes from the host.
+    pub from_host: Bytes,
+}
+
+impl Figures {
+    /// Measures a program.
+    pub fn of(module: &Module, machine: &Machine) -> Self {
+        let timeline = simulate(module, machine, &Prices::new(module, machine));
+        Self {
+            memory: *Analyses::new(module).memory(),
+            step: timeline.step,
+            copy_wait: timeline.copy_wait,
+            to_host: timeline.to_host,
+            from_host: timeline.from_host,
+        }
+    }
+    /// Device bytes: argument + output − alias + temp.
+    pub fn device(&self) -> Bytes {
+        Bytes(self.memory.device_bytes())
+    }
+}
+
+/// A program that was rewritten.
+#[derive(Clone, Debug)]
+pub struct Rewritten {
+    /// The program; the input, if it fitted as it was.
+    pub module: Module,
+    /// What was decided.
+    pub plan: Plan,
+    /// The input's figures.
+    pub before: Figures,
+    /// The result's figures.
+    pub after: Figures,
+    /// What the passes tell.
+    pub log: Log,
+}
+
+/// Why there is no result.
+#[derive(Clone, Debug)]
+pub enum Trouble {
+    /// The input is not well formed.
+    Input(Vec<Diagnostic>),
+    /// The pipeline's text is wrong.
+    Usage(String),
+    /// The budget cannot be met.
+    Infeasible(Infeasible),
+    /// A promise of ours is broken.
+    Internal {
+        /// The pass that broke it.
+        pass: String,
+        /// What happened.
+        message: String,
+        /// What the verifier says.
+        diagnostics: Vec<Diagnostic>,
+    },
+}
+
+/// Rewrites a program so that it fits. The same program and options give the same result, byte for byte.
+///
+/// # Errors
+/// See [`Trouble`]; the input is never changed.
+pub fn rewrite(module: &Module, options: &RewriteOptions) -> Result<Rewritten, Trouble> {
+    let pipeline = match &options.pipeline {
+        Some(pipeline) => pipeline.clone(),
+        None => DEFAULT_PIPELINE.parse().expect("the default pipeline is well formed"),
+    };
+    let passes = passes(&pipeline).map_err(|e| Trouble::Usage(e.to_string()))?;
+    let errors: Vec<Diagnostic> = verify(module).into_iter().filter(Diagnostic::is_error).collect();
+    if !errors.is_empty() {
+        return Err(Trouble::Input(errors));
+    }
+    let host_memory = options.host_memory.unwrap_or(options.machine.host.pinned);
+    let mut cx = PassCx { machine: options.machine.clone(), memory: options.memory, host_memory };
+    let mut rewritten = module.clone();
+    let log = run(&passes, &mut rewritten, &mut cx).map_err(|stopped| match stopped.error {
+        PassError::Infeasible(infeasible) => Trouble::Infeasible(infeasible),
+        PassError::Broken { message, diagnostics } => Trouble::Internal { pass: stopped.pass.to_owned(), message, diagnostics },
+    })?;
+    let plan = log.entries.iter().rev().find_map(|e| e.plan.clone()).and_then(|p| serde_json::from_value(p).ok());
+    let plan = plan.unwrap_or_else(|| Plan::empty(&module.name));
+    let before = Figures::of(module, &options.machine);
+    let after = Figures::of(&rewritten, &options.machine);
+    Ok(Rewritten { module: rewritten, plan, before, after, log })
+}

@@ -1,0 +1,49 @@
+//! The steps of a rewrite, by name.
+
+pub mod dce;
+pub mod fit;
+
+use crate::pass::{Pass, Pipeline, PipelineError, Stage};
+
+/// The pipeline that runs where the user names none.
+pub const DEFAULT_PIPELINE: &str = "fit,dce";
+
+/// Names and one-line descriptions of all passes.
+pub const PASSES: &[(&str, &str)] = &[
+    ("fit", "offload and recompute values until the program fits the budget; options offload=BOOL, recompute=BOOL"),
+    ("dce", "remove what nobody reads"),
+];
+
+/// The passes that a pipeline names.
+///
+/// # Errors
+/// A name or an option that no pass has.
+pub fn passes(pipeline: &Pipeline) -> Result<Vec<Box<dyn Pass>>, PipelineError> {
+    pipeline.stages.iter().map(pass).collect()
+}
+
+fn pass(stage: &Stage) -> Result<Box<dyn Pass>, PipelineError> {
+    let unknown = |what: &str| PipelineError(format!("pass `{}` has no option `{what}`", stage.name));
+    match stage.name.as_str() {
+        "fit" => {
+            let mut fit = fit::Fit::default();
+            for (key, value) in &stage.options {
+                let flag = value.parse().map_err(|_| PipelineError(format!("expected `true` or `false` for `{key}`, found `{value}`")));
+                match key.as_str() {
+                    "offload" => fit.ways.offload = flag?,
+                    "recompute" => fit.ways.recompute = flag?,
+                    _ => return Err(unknown(key)),
+                }
+            }
+            Ok(Box::new(fit))
+        }
+        "dce" => match stage.options.first() {
+            Some((key, _)) => Err(unknown(key)),
+            None => Ok(Box::new(dce::Dce)),
+        },
+        name => {
+            let known: Vec<&str> = PASSES.iter().map(|p| p.0).collect();
+            Err(PipelineError(format!("there is no pass `{name}`; there are {}", known.join(", "))))
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Decides what leaves, what is computed again, and when.
+//!
+//! [`Plan`] is the decision as data: it names instructions, can be saved, read, edited and replayed by `rewrite::apply`.
+
+mod decision;
+mod model;
+mod propose;
+mod pure;
+mod search;
+mod slots;
+mod state;
+
+pub use decision::{ChainItem, Decision, PLAN_VERSION, Plan, Residence, Send, ValueName};
+pub use model::{Model, model};
+pub use search::{Found, search};
+pub use state::Ways;

@@ -1,0 +1,194 @@
+//! The simple planner: greedy on the exact memory curve, then local improvement.
+//!
+//! While some step is above the budget, the choice is made that loses least time for each byte and step above the budget that it takes
+//! away (lazy greedy: Minoux 1978; a stale price is renewed before it wins). Then choices that are no longer needed are taken back, and
+//! dear ones are exchanged. Costs O(choices · (candidates · log candidates + steps)). Deterministic: ties go to the earlier value.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use super::propose::proposals;
+use super::state::{Proposal, State, Ways};
+use crate::problem::{How, Instant, Problem, Solution, ValueIndex};
+use crate::units::{Bytes, Nanos};
+
+/// What the search has found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The choices.
+    pub solution: Solution,
+    /// The most device memory that is left.
+    pub peak: Bytes,
+    /// The first step that takes it.
+    pub at: Instant,
+    /// Predicted loss of time.
+    pub cost: Nanos,
+}
+
+/// Solves a problem. Where the budget cannot be met, the result is the lowest peak that was found.
+pub fn search(problem: &Problem, ways: Ways) -> Found {
+    let mut state = State::new(problem, ways);
+    greedy(&mut state);
+    trim(&mut state);
+    exchange(&mut state);
+    let (peak, at) = state.peak();
+    Found { solution: state.solution(), peak, at, cost: state.cost() }
+}
+
+/// A gap in the queue, by the score it had when it was last looked at.
+struct Entry {
+    score: f64,
+    value: ValueIndex,
+    needed_at: Instant,
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // A max-heap: the lowest score first, then the earliest.
+        let key = |e: &Self| (e.needed_at, e.value);
+        other.score.total_cmp(&self.score).then_with(|| key(other).cmp(&key(self)))
+    }
+}
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for Entry {}
+
+/// The best proposal of a gap with its score: nanoseconds lost for a byte and step above the budget.
+fn best(state: &State<'_>, value: ValueIndex, needed_at: Instant) -> Option<(f64, Proposal)> {
+    let scored = proposals(state, value, needed_at).into_iter().filter_map(|p| {
+        let relief = state.relief(&p);
+        (relief > 0).then(|| ((p.choice.cost.as_f64() + 1.0) / relief as f64, p))
+    });
+    scored.min_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+fn greedy(state: &mut State<'_>) {
+    loop {
+        let before = state.excess();
+        if before == 0 {
+            return;
+        }
+        let mut queue = BinaryHeap::new();
+        for v in 0..state.problem.values.len() {
+            let v = ValueIndex::try_from(v).expect("values are numbered by u32");
+            for &needed_at in state.uses(v) {
+                if let Some((score, _)) = best(state, v, needed_at) {
+                    queue.push(Entry { score, value: v, needed_at });
+                }
+            }
+        }
+        drain(state, &mut queue);
+        if state.excess() >= before {
+            return;
+        }
+    }
+}
+
+fn drain(state: &mut State<'_>, queue: &mut BinaryHeap<Entry>) {
+    while let Some(entry) = queue.pop() {
+        let Some((score, proposal)) = best(state, entry.value, entry.needed_at) else { continue };
+        if queue.peek().is_some_and(|next| score > next.score) {
+            queue.push(Entry { score, ..entry });
+            continue;
+        }
+        state.make(proposal);
+        if state.excess() == 0 {
+            return;
+        }
+    }
+}
+
+/// Takes back what is not needed any more, the dearest first.
+fn trim(state: &mut State<'_>) {
+    let mut by_cost: Vec<(ValueIndex, Instant, Nanos)> =
+        state.made.iter().map(|p| (p.choice.value, p.choice.needed_at, p.choice.cost)).collect();
+    by_cost.sort_by_key(|&(value, needed_at, cost)| (std::cmp::Reverse(cost), needed_at, value));
+    let allowed = state.excess();
+    for (value, needed_at, _) in by_cost {
+        let Some(n) = find(state, value, needed_at) else { continue };
+        if !state.undoable(n) {
+            continue;
+        }
+        let undone = state.undo(n);
+        if state.excess() > allowed {
+            state.make(undone);
+        }
+    }
+}
+
+fn find(state: &State<'_>, value: ValueIndex, needed_at: Instant) -> Option<usize> {
+    state.made.iter().position(|p| p.choice.value == value && p.choice.needed_at == needed_at)
+}
+
+/// Takes each dear choice back in turn, lets the greedy search mend the budget, and keeps what is cheaper.
+fn exchange(state: &mut State<'_>) {
+    const ROUNDS: usize = 2;
+    const TRIES: usize = 48;
+    if state.excess() > 0 {
+        return;
+    }
+    for _ in 0..ROUNDS {
+        let start = state.cost();
+        let mut dear: Vec<(ValueIndex, Instant, Nanos)> =
+            state.made.iter().map(|p| (p.choice.value, p.choice.needed_at, p.choice.cost)).collect();
+        dear.sort_by_key(|&(value, needed_at, cost)| (std::cmp::Reverse(cost), needed_at, value));
+        for (value, needed_at, _) in dear.into_iter().take(TRIES) {
+            hoist(state, value, needed_at);
+            let Some(n) = find(state, value, needed_at) else { continue };
+            if !state.undoable(n) {
+                continue;
+            }
+            let mut trial = state.clone();
+            trial.undo(n);
+            greedy(&mut trial);
+            trim(&mut trial);
+            if trial.excess() == 0 && trial.cost() < state.cost() {
+                *state = trial;
+            }
+        }
+        if state.cost() >= start {
+            return;
+        }
+    }
+}
+
+/// Where a value is made again twice, for a chain and later for itself: makes it once, at the chain, and keeps it.
+fn hoist(state: &mut State<'_>, value: ValueIndex, needed_at: Instant) {
+    let Some(n) = find(state, value, needed_at) else { return };
+    let How::Recomputed { .. } = &state.made[n].choice.how else { return };
+    let after = state.made[n].choice.after;
+    let in_chain = |p: &Proposal| {
+        let c = &p.choice;
+        c.value != value
+            && c.needed_at > after
+            && c.needed_at < needed_at
+            && matches!(&c.how, How::Recomputed { chain } if chain.contains(&value))
+    };
+    let Some(other) = state.made.iter().position(in_chain) else { return };
+    let (other_value, earlier) = (state.made[other].choice.value, state.made[other].choice.needed_at);
+    let mut trial = state.clone();
+    trial.undo(n);
+    let Some(other) = find(&trial, other_value, earlier) else { return };
+    trial.undo(other);
+    trial.read_at(value, earlier);
+    for (v, at) in [(value, earlier), (other_value, earlier)] {
+        let Some(proposal) =
+            proposals(&trial, v, at).into_iter().filter(|p| matches!(p.choice.how, How::Recomputed { .. })).min_by_key(|p| p.choice.cost)
+        else {
+            return;
+        };
+        trial.make(proposal);
+    }
+    trial.unread_at(value, earlier);
+    if trial.excess() <= state.excess() && trial.cost() < state.cost() {
+        *state = trial;
+    }
+}

@@ -1,0 +1,149 @@
+//! Replays a solution, step by step, value by value: quadratic, and too simple to be wrong.
+
+use std::fmt;
+
+use super::{How, Instant, Problem, Solution, ValueIndex};
+use crate::units::{Bytes, Nanos};
+
+/// What a valid solution takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// The most device memory at any step.
+    pub device_peak: Bytes,
+    /// Host memory, if no host buffer is ever used twice.
+    pub host: Bytes,
+    /// Time of what is made again.
+    pub recompute: Nanos,
+}
+
+/// Why a solution is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each variant prints as a sentence")]
+pub enum Violation {
+    Absent { value: String, at: Instant },
+    Overwritten { value: String, at: Instant },
+    NoRecipe { value: String },
+    NotMovable { value: String },
+    NotSent { value: String, at: Instant },
+    Order { value: String, at: Instant },
+    DeviceMemory { at: Instant, used: Bytes, allowed: Bytes },
+    HostMemory { used: Bytes, allowed: Bytes },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent { value, at } => write!(f, "`{value}` is read at step {at}, where it is not in device memory"),
+            Self::Overwritten { value, at } => write!(f, "`{value}` is read at step {at}, after it was overwritten in place"),
+            Self::NoRecipe { value } => write!(f, "`{value}` is made again, but nothing says how"),
+            Self::NotMovable { value } => write!(f, "`{value}` leaves device memory, but may not"),
+            Self::NotSent { value, at } => write!(f, "`{value}` is fetched from the host at step {at}, but was not sent there before"),
+            Self::Order { value, at } => write!(f, "the choice for `{value}` at step {at} is out of order"),
+            Self::DeviceMemory { at, used, allowed } => write!(f, "step {at} takes {used} of device memory, {allowed} are allowed"),
+            Self::HostMemory { used, allowed } => write!(f, "{used} of host memory are taken, {allowed} are allowed"),
+        }
+    }
+}
+
+/// Replays `solution`. Time in the transfers is not judged here; that is the simulator's.
+///
+/// # Errors
+/// The first violation found.
+pub fn check(problem: &Problem, solution: &Solution) -> Result<Checked, Violation> {
+    let name = |v: ValueIndex| problem.values[v as usize].name.clone();
+    let mut recompute = Nanos::ZERO;
+    let mut host = Bytes::ZERO;
+    let mut extra: Vec<(ValueIndex, Instant)> = Vec::new();
+    let mut transient = vec![Bytes::ZERO; problem.steps.len()];
+    for choice in &solution.choices {
+        let value = &problem.values[choice.value as usize];
+        if !value.movable {
+            return Err(Violation::NotMovable { value: name(choice.value) });
+        }
+        let order = || Violation::Order { value: name(choice.value), at: choice.needed_at };
+        if choice.after < value.born || choice.after >= choice.needed_at {
+            return Err(order());
+        }
+        match &choice.how {
+            How::Host { sent: Some(sent), fetch } => {
+                if sent.start <= value.born
+                    || sent.done < sent.start
+                    || sent.done <= choice.after
+                    || *fetch < sent.done
+                    || *fetch > choice.needed_at
+                {
+                    return Err(order());
+                }
+                host += value.bytes;
+            }
+            How::Host { sent: None, fetch } => {
+                let sent_before = solution
+                    .choices
+                    .iter()
+                    .any(|other| other.value == choice.value && matches!(other.how, How::Host { sent: Some(s), .. } if s.done <= *fetch));
+                if !sent_before {
+                    return Err(Violation::NotSent { value: name(choice.value), at: *fetch });
+                }
+            }
+            How::Recomputed { chain } => {
+                if chain.last() != Some(&choice.value) {
+                    return Err(order());
+                }
+                for (n, &made) in chain.iter().enumerate() {
+                    let recipe = problem.values[made as usize].recipe.as_ref().ok_or_else(|| Violation::NoRecipe { value: name(made) })?;
+                    if choice.needed_at > recipe.valid_to {
+                        return Err(Violation::Overwritten { value: name(made), at: choice.needed_at });
+                    }
+                    recompute += recipe.time;
+                    extra.extend(recipe.inputs.iter().filter(|input| !chain[..n].contains(input)).map(|&input| (input, choice.needed_at)));
+                    if made != choice.value {
+                        transient[choice.needed_at as usize] += problem.values[made as usize].bytes;
+                    }
+                }
+            }
+        }
+    }
+    let mut used = transient;
+    for (at, step) in problem.steps.iter().enumerate() {
+        used[at] += step.fixed;
+    }
+    for (v, value) in problem.values.iter().enumerate() {
+        let v = ValueIndex::try_from(v).expect("values are numbered by u32");
+        let mut uses = value.uses.clone();
+        uses.extend(extra.iter().filter(|e| e.0 == v).map(|e| e.1));
+        let absent = |at: Instant| {
+            solution.choices.iter().any(|c| {
+                c.value == v && {
+                    let (from, to) = c.absent(problem);
+                    (from..to).contains(&at)
+                }
+            })
+        };
+        for &at in &uses {
+            if absent(at) {
+                return Err(Violation::Absent { value: name(v), at });
+            }
+            if at > value.valid_to {
+                return Err(Violation::Overwritten { value: name(v), at });
+            }
+        }
+        let last = uses.iter().copied().max().unwrap_or(value.born).max(value.born);
+        for at in value.born..=last {
+            if !absent(at) {
+                used[at as usize] += value.bytes;
+            }
+        }
+    }
+    let mut device_peak = Bytes::ZERO;
+    for (at, &used) in used.iter().enumerate() {
+        if used > problem.device_memory {
+            let at = Instant::try_from(at).expect("steps are numbered by u32");
+            return Err(Violation::DeviceMemory { at, used, allowed: problem.device_memory });
+        }
+        device_peak = device_peak.max(used);
+    }
+    if host > problem.host_memory {
+        return Err(Violation::HostMemory { used: host, allowed: problem.host_memory });
+    }
+    Ok(Checked { device_peak, host, recompute })
+}
