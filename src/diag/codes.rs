@@ -2,11 +2,8 @@
 
 mod machine;
 mod proto;
-<<<<<<< HEAD
 mod text;
-=======
 mod verify;
->>>>>>> main
 
 /// The explanation of a code.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +27,4 @@ pub fn explain(code: &str) -> Option<&'static Explanation> {
 }
 
 /// One table a room, so that each room's codes stand together.
-<<<<<<< HEAD
-static TABLES: &[&[Explanation]] = &[machine::TABLE, proto::TABLE, text::TABLE];
-=======
-static TABLES: &[&[Explanation]] = &[machine::TABLE, proto::TABLE, verify::TABLE];
->>>>>>> main
+static TABLES: &[&[Explanation]] = &[machine::TABLE, proto::TABLE, text::TABLE, verify::TABLE];

@@ -160,7 +160,7 @@ impl<'t> Reader<'t> {
             let name = cur.key("an attribute name")?;
             let span = Span::new(start, cur.at - 1);
             let attr = Attr::from_name(name);
-            let allowed = attr.is_some_and(|a| (opcode.allowed | common_attributes()) & a.bit() != 0);
+            let allowed = attr.is_some_and(|a| (opcode.allowed | common_attributes()) & a.bit() != 0 || may_grow(opcode, a));
             match attr {
                 Some(attr) if allowed => {
                     if out.has(attr) {
@@ -169,7 +169,7 @@ impl<'t> Reader<'t> {
                     out.said |= attr.bit();
                     self.attribute(scope, cur, opcode, attr, span, &mut out)?;
                 }
-                Some(attr) if opcode.make != Make::Opaque && !may_grow(opcode, attr) => {
+                Some(_) if opcode.make != Make::Opaque => {
                     return fail("P021", span, format!("unexpected attribute `{name}`")).map_err(|f| f.note(allowed_note(opcode)));
                 }
                 _ => {

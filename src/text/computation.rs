@@ -104,7 +104,7 @@ impl<'t> Reader<'t> {
                 return fail("P020", span, format!("expected each attribute once, found `{name}` twice"));
             }
         }
-        Ok((thread.filter(|t| **t != *"main" && !t.is_empty()), config.filter(|c: &Box<[u8]>| !c.is_empty())))
+        Ok((thread.filter(|t: &Box<str>| **t != *"main" && !t.is_empty()), config.filter(|c: &Box<[u8]>| !c.is_empty())))
     }
 
     /// The instructions up to and with the closing brace. Errors are kept; reading goes on at the next instruction.

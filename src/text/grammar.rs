@@ -96,7 +96,6 @@ fn name_all(rules: &[Rule]) -> String {
 /// A rule in the words of a message.
 fn name(rule: Rule) -> String {
     let plain = match rule {
-        Rule::EOI => "the end",
         Rule::int | Rule::number => "a number",
         Rule::ints => "a list of integers like `{0,1}`",
         Rule::string => "a string",

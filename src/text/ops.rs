@@ -8,7 +8,7 @@ use super::reader::Reader;
 use super::words;
 use crate::ir::{
     Collective, CollectiveKind, CompareType, ContractionExtras, Convolution, CustomCall, Direction, Dot, DotDims, Fusion, FusionKind, Gather, GatherDims,
-    Op, Precision, Primitive, ReplicaGroups, Scan, Scatter, ScatterDims, Shape, ShapeId, Transfer,
+    Op, Precision, Primitive, ReplicaGroups, Scan, Scatter, ScatterDims, ShapeId, Transfer,
 };
 
 impl<'t> Reader<'t> {

@@ -3,7 +3,7 @@
 use super::common;
 use super::cursor::Cursor;
 use super::errors::{Res, fail};
-use super::grammar::{self, Node, Rule, children, cursor_at, int, ints, read, span_of};
+use super::grammar::{Node, Rule, children, cursor_at, ints, read, span_of};
 use crate::diag::Span;
 use crate::ir::{AxisRef, DimSharding, Domain, Mesh, Metadata, NamedSharding, ReplicaGroups, ShardGroup, Sharding, ShardingKind};
 
@@ -256,7 +256,7 @@ fn mesh(text: &str, node: Node<'_>) -> Res<Mesh> {
                         count
                     }
                     None => {
-                        out.device_ids = ints(text, part)?;
+                        out.device_ids = ints(text, part.clone())?;
                         i64::try_from(out.device_ids.len()).ok()
                     }
                 };
