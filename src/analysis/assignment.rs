@@ -81,6 +81,17 @@ pub enum HeapEvent {
     Free(ValueId),
 }
 
+/// A value in a heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct InHeap {
+    /// The heap.
+    pub allocation: u32,
+    /// Values of one group lie at one offset: aliases, and results that took over an operand's memory.
+    pub group: u32,
+    /// Whether another value took the memory over at the last instant of this one, which then does not count there.
+    pub taken_over: bool,
+}
+
 /// Where everything lies.
 #[derive(Clone, Debug)]
 pub struct Assignment {
@@ -88,8 +99,8 @@ pub struct Assignment {
     pub allocations: Vec<Allocation>,
     /// Allocation and offset of each buffer; `None` for buffers without bytes.
     of_buffer: Vec<Option<(u32, u64)>>,
-    /// Offset in the heap of each value that the heap simulation placed by taking over another buffer.
-    of_value: EntityMap<ValueId, Option<u64>>,
+    /// Values that lie in a heap.
+    in_heap: EntityMap<ValueId, Option<InHeap>>,
     /// What each heap did, in order; one list a memory space, ascending.
     pub traces: Vec<(i64, Vec<(Time, HeapEvent)>)>,
     /// Bytes of constants in functions that are applied inside other instructions.
@@ -105,7 +116,7 @@ impl Assignment {
         let mut this = Self {
             allocations: Vec::new(),
             of_buffer: vec![None; buffers.len()],
-            of_value: EntityMap::with_default(None),
+            in_heap: EntityMap::with_default(None),
             traces: Vec::new(),
             applied_constants: 0,
             temp: BTreeMap::new(),
@@ -141,9 +152,8 @@ impl Assignment {
         for &buffer in waiting {
             for &value in &analyses.buffers().get(buffer).values {
                 if let Some(group) = run.group[value] {
-                    let offset = offsets[group as usize];
-                    self.of_value[value] = Some(offset);
-                    self.of_buffer[buffer.index()] = Some((index, offset));
+                    self.in_heap[value] = Some(InHeap { allocation: index, group, taken_over: run.released[value] });
+                    self.of_buffer[buffer.index()] = Some((index, offsets[group as usize]));
                 }
             }
         }
@@ -190,6 +200,14 @@ impl Assignment {
     pub fn place_of(&self, buffer: BufferId) -> Option<(&Allocation, u64)> {
         let (index, offset) = self.of_buffer[buffer.index()]?;
         Some((&self.allocations[index as usize], self.bases[index as usize] + offset))
+    }
+    /// The heap and the group of a value; `None` where it lies elsewhere or has no bytes.
+    pub fn in_heap(&self, value: ValueId) -> Option<InHeap> {
+        self.in_heap[value]
+    }
+    /// The allocation of a buffer, by its place in `allocations`.
+    pub fn allocation_of(&self, buffer: BufferId) -> Option<usize> {
+        self.of_buffer[buffer.index()].map(|(index, _)| index as usize)
     }
     /// Bytes of the temporary block of a memory space.
     pub fn temp(&self, color: i64) -> u64 {
@@ -358,6 +376,8 @@ fn takes_over(analyses: &Analyses<'_>, user: ValueId, operand: LiveRange) -> boo
 struct HeapRun {
     groups: Vec<Group>,
     group: EntityMap<ValueId, Option<u32>>,
+    /// Values whose memory another value took over.
+    released: EntityMap<ValueId, bool>,
     trace: Vec<(Time, HeapEvent)>,
 }
 
@@ -365,7 +385,8 @@ impl HeapRun {
     fn of(analyses: &Analyses<'_>, waiting: &[BufferId]) -> Self {
         let (module, values, buffers) = (analyses.module(), analyses.values(), analyses.buffers());
         let bytes = |v: ValueId| module.shapes.byte_size(values.get(v).shape);
-        let mut this = Self { groups: Vec::new(), group: EntityMap::with_default(None), trace: Vec::new() };
+        let mut this =
+            Self { groups: Vec::new(), group: EntityMap::with_default(None), released: EntityMap::with_default(false), trace: Vec::new() };
         let mut assigned = EntityMap::<ValueId, bool>::with_default(false);
         let mut list: Vec<ValueId> =
             waiting.iter().flat_map(|&b| buffers.get(b).values.iter().copied()).filter(|&v| bytes(v) > 0).collect();
@@ -375,8 +396,6 @@ impl HeapRun {
         }
         let mut by_end = list.clone();
         by_end.sort_by_key(|&v| (buffers.range(v).end, buffers.range(v).start, v));
-        // End of each value, longer than its range once another value took its memory over; and whether it was released early.
-        let mut released = EntityMap::<ValueId, bool>::with_default(false);
         let mut interval = EntityMap::<ValueId, (u32, u32)>::with_default((0, 0));
         let mut first_of = EntityMap::<BufferId, Option<ValueId>>::with_default(None);
         let mut tick: Tick = 0;
@@ -390,9 +409,9 @@ impl HeapRun {
                 let shared = match first_of[buffer] {
                     Some(first) => Some(first),
                     None if buffers.get(buffer).values.len() == 1 => {
-                        let operand = dying_operand(analyses, value, now, |v| assigned[v] && !released[v]);
+                        let operand = dying_operand(analyses, value, now, |v| assigned[v] && !this.released[v]);
                         if let Some(operand) = operand {
-                            released[operand] = true;
+                            this.released[operand] = true;
                             this.free(&mut tick, now, operand, &interval);
                         }
                         operand
@@ -420,7 +439,7 @@ impl HeapRun {
             }
             while let Some(&value) = by_end.get(next_end).filter(|&&v| buffers.range(v).end == now) {
                 next_end += 1;
-                if !released[value] {
+                if !this.released[value] {
                     this.free(&mut tick, now, value, &interval);
                 }
             }
