@@ -2,4 +2,5 @@
 
 mod filetests;
 mod machine;
+mod plan;
 mod tidy;
