@@ -70,6 +70,8 @@ mod schedule;
 mod shapes;
 mod spaces;
 mod structure;
+#[cfg(test)]
+mod tests;
 mod transfers;
 mod trips;
 
