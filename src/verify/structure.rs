@@ -120,6 +120,8 @@ fn orders(cx: &mut Cx<'_>) {
         }
         cx.home[id] = Some(comp);
     }
+    // XLA reads a proto only if names are unique in the whole module; texts of unscheduled programs repeat them.
+    let mut everywhere = FxHashSet::default();
     for &comp in &m.listing {
         let c = m.comp(comp);
         if cx.home[c.root] != Some(comp) {
@@ -131,6 +133,8 @@ fn orders(cx: &mut Cx<'_>) {
             let i = m.instr(id);
             if !names.insert(&i.name) {
                 cx.error("S05", id, format!("a second instruction of `{}` is named `{}`", c.name, i.name));
+            } else if m.is_scheduled && !everywhere.insert(&i.name) {
+                cx.error("S05", id, format!("a second instruction of this scheduled module is named `{}`", i.name));
             }
             for &other in i.operands.iter().chain(&i.control_predecessors) {
                 if cx.home[other] != Some(comp) {

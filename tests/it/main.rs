@@ -3,3 +3,4 @@
 mod filetests;
 mod machine;
 mod tidy;
+mod verify;
