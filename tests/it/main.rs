@@ -2,5 +2,6 @@
 
 mod filetests;
 mod machine;
+mod plan;
 mod tidy;
 mod verify;
