@@ -64,7 +64,13 @@ impl<'t> Reader<'t> {
 
     /// Whether a collective's start is in truth the sugar of a wrapped one: XLA prints both alike, but only the latter has its operands in
     /// a tuple of one.
-    pub(super) fn is_wrapped_collective(&self, opcode: &Opcode, shape: Option<ShapeId>, operands: &Operands, attributes: &Attributes<'t>) -> bool {
+    pub(super) fn is_wrapped_collective(
+        &self,
+        opcode: &Opcode,
+        shape: Option<ShapeId>,
+        operands: &Operands,
+        attributes: &Attributes<'t>,
+    ) -> bool {
         let Some(shape) = shape else { return false };
         let shapes = &self.module.shapes;
         match opcode.make {
@@ -80,7 +86,15 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn wrapped(&mut self, opcode: &Opcode, word: &str, shape: ShapeId, operands: &Operands, attributes: &mut Attributes<'t>, span: Span) -> Res<Op> {
+    fn wrapped(
+        &mut self,
+        opcode: &Opcode,
+        word: &str,
+        shape: ShapeId,
+        operands: &Operands,
+        attributes: &mut Attributes<'t>,
+        span: Span,
+    ) -> Res<Op> {
         self.check_form(Some(shape), span)?;
         let base = super::opcodes::split_step(word).map_or(word, |(base, _)| base);
         if matches!(opcode.make, Make::Parameter | Make::Constant | Make::AsyncStart | Make::AsyncUpdate | Make::AsyncDone) {
@@ -90,7 +104,11 @@ impl<'t> Reader<'t> {
             && usize::from(arity) != operands.len()
         {
             if operands.is_empty() && self.module.is_scheduled {
-                return fail("P060", span, "expected the operands at the start: binding them later crashes XLA's parser of scheduled modules");
+                return fail(
+                    "P060",
+                    span,
+                    "expected the operands at the start: binding them later crashes XLA's parser of scheduled modules",
+                );
             }
             self.late.push((span, arity, None));
         }

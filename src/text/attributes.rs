@@ -10,7 +10,8 @@ use super::reader::{Reader, Scope};
 use super::{common, lists, sharding};
 use crate::diag::{Diagnostic, Span};
 use crate::ir::{
-    Attrs, CollectiveKind, CompId, ConvDims, Domain, InstrId, Literal, OutputAlias, PadDim, ReplicaGroups, ShapeId, SliceDim, Sparsity, Window,
+    Attrs, CollectiveKind, CompId, ConvDims, Domain, InstrId, Literal, OutputAlias, PadDim, ReplicaGroups, ShapeId, SliceDim, Sparsity,
+    Window,
 };
 
 macro_rules! attributes {

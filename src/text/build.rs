@@ -117,7 +117,12 @@ impl<'t> Builder<'_, 't> {
         }
     }
     /// What a word stands for, if it is said.
-    pub(super) fn some_word<T>(&mut self, attr: Attr, known: impl FnOnce(&str) -> Option<T>, names: impl FnOnce() -> String) -> Res<Option<T>> {
+    pub(super) fn some_word<T>(
+        &mut self,
+        attr: Attr,
+        known: impl FnOnce(&str) -> Option<T>,
+        names: impl FnOnce() -> String,
+    ) -> Res<Option<T>> {
         match self.attributes.take_at(attr) {
             Some((Value::Word(word), span)) => match known(word) {
                 Some(value) => Ok(Some(value)),
@@ -195,7 +200,9 @@ impl<'t> Reader<'t> {
         let wrong = |message: String| fail("P043", span, message);
         match (op, first) {
             (Op::AfterAll | Op::SendDone(_), _) => Ok(shapes.intern(Shape::Token)),
-            (Op::PartitionId | Op::ReplicaId, _) if *shapes.get(shape) != scalar => wrong(format!("expected the shape `u32[]` of `{word}`")),
+            (Op::PartitionId | Op::ReplicaId, _) if *shapes.get(shape) != scalar => {
+                wrong(format!("expected the shape `u32[]` of `{word}`"))
+            }
             (Op::Recv(_), _) => match shapes.elements(shape).first() {
                 Some(&data) => {
                     let parts = vec![data, shapes.intern(scalar), shapes.intern(Shape::Token)];

@@ -210,7 +210,9 @@ impl<'t> Reader<'t> {
             let span = self.module.instr(id).span;
             match usize::try_from(number).ok().and_then(|n| out.get_mut(n)) {
                 None => return fail("P037", span, format!("expected parameter numbers from 0 to {}, found {number}", count - 1)),
-                Some(place) if *place != nobody => return fail("P037", span, format!("expected each parameter number once, found {number} twice")),
+                Some(place) if *place != nobody => {
+                    return fail("P037", span, format!("expected each parameter number once, found {number} twice"));
+                }
                 Some(place) => *place = id,
             }
         }

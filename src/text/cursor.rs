@@ -97,9 +97,8 @@ impl<'t> Cursor<'t> {
     /// The error that something else was expected here.
     pub(super) fn expected<T>(&self, what: &str) -> Res<T> {
         if self.rest().starts_with("/*") {
-            return fail("P011", Span::new(self.at, self.at + 2), "expected `*/`, found the end of the file").map_err(|f| {
-                f.note("the comment that begins here does not end")
-            });
+            return fail("P011", Span::new(self.at, self.at + 2), "expected `*/`, found the end of the file")
+                .map_err(|f| f.note("the comment that begins here does not end"));
         }
         expected(self.text, self.at, what)
     }
@@ -288,7 +287,10 @@ impl<'t> Cursor<'t> {
         let Some(word) = self.word() else { return self.expected(what) };
         match self.byte() {
             b':' => self.at += 1,
-            b'=' => return expected(self.text, self.at, "a blank before `=`").map_err(|f| f.note(format!("`{word}=` reads as an attribute; `%{word}=` is a name"))),
+            b'=' => {
+                return expected(self.text, self.at, "a blank before `=`")
+                    .map_err(|f| f.note(format!("`{word}=` reads as an attribute; `%{word}=` is a name")));
+            }
             _ => {
                 if strings::is_reserved(word) {
                     self.at = start;

@@ -274,7 +274,11 @@ impl<'t> Reader<'t> {
         let is_leaf = |id: &ShapeId| !matches!(self.module.shapes.get(*id), crate::ir::Shape::Tuple(_));
         let leaves = shape.map_or(0, |s| self.module.shapes.positions(s).iter().filter(|(_, id)| is_leaf(id)).count());
         let count = flags.map_or(0, <[bool]>::len);
-        if count == leaves { Ok(()) } else { fail("P026", span, format!("expected {leaves} flags, one an array of the parameter, found {count}")) }
+        if count == leaves {
+            Ok(())
+        } else {
+            fail("P026", span, format!("expected {leaves} flags, one an array of the parameter, found {count}"))
+        }
     }
 }
 

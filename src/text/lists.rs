@@ -242,7 +242,9 @@ mod tests {
         let window = window(&mut cur("{pad=1_2x-1_0 size=3x4 rhs_reversal=0x1}")).unwrap();
         assert_eq!(window[0], WindowDim { size: 3, pad_low: 1, pad_high: 2, ..WindowDim::default() });
         assert_eq!(window[1], WindowDim { size: 4, pad_low: -1, reversal: true, ..WindowDim::default() });
-        for bad in ["{stride=2}", "{size=3 pad=1_1x1_1}", "{size=3 size=3}", "{size=3x3 foo=1x1}", "{size=3,stride=1}", "{size=3 pad=1_1_1}"] {
+        for bad in
+            ["{stride=2}", "{size=3 pad=1_1x1_1}", "{size=3 size=3}", "{size=3x3 foo=1x1}", "{size=3,stride=1}", "{size=3 pad=1_1_1}"]
+        {
             assert!(super::window(&mut cur(bad)).is_err(), "{bad}");
         }
     }

@@ -103,7 +103,9 @@ impl<'t> Reader<'t> {
         };
         let value = match array.element {
             ElementType::Known(primitive) => elements(cur, &array, primitive)?,
-            ElementType::Unknown(_) => return fail("P051", Span::new(start, start + 1), "expected a known element type: its constants cannot be read"),
+            ElementType::Unknown(_) => {
+                return fail("P051", Span::new(start, start + 1), "expected a known element type: its constants cannot be read");
+            }
         };
         Ok(Literal { shape, value })
     }
@@ -156,7 +158,11 @@ fn elements(cur: &mut Cursor<'_>, array: &ArrayShape, primitive: Primitive) -> R
             }
             b'.' if cur.rest().starts_with("...") => {
                 if depth != 1 {
-                    return fail("P051", Span::new(at, at + 3), format!("expected `...` in the outermost braces only, found it in {depth}"));
+                    return fail(
+                        "P051",
+                        Span::new(at, at + 3),
+                        format!("expected `...` in the outermost braces only, found it in {depth}"),
+                    );
                 }
                 elided = true;
                 cur.at += 3;
@@ -399,7 +405,9 @@ mod tests {
     fn payloads_are_kept() {
         assert_eq!(floats("f32[]", "-nan(0x7fffff)")[0].to_bits(), 0xffff_ffff);
         assert_eq!(floats("f32[]", "nan(0xAB)")[0].to_bits(), 0x7f80_00ab);
-        for (shape, bad) in [("f32[]", "nan(0x0)"), ("f32[]", "nan(0x800000)"), ("f8e4m3fn[]", "nan(0x1)"), ("f8e5m2[]", "nan(0x4)"), ("f32[]", "nan(12)")] {
+        for (shape, bad) in
+            [("f32[]", "nan(0x0)"), ("f32[]", "nan(0x800000)"), ("f8e4m3fn[]", "nan(0x1)"), ("f8e5m2[]", "nan(0x4)"), ("f32[]", "nan(12)")]
+        {
             assert!(read(shape, bad).is_err(), "{bad}");
         }
     }

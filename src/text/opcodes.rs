@@ -121,7 +121,10 @@ pub(super) fn find_sugar(name: &str) -> Option<(&'static Opcode, Step)> {
     let opcode = find(base)?;
     let own = matches!(
         opcode.make,
-        Make::Collective(CollectiveKind::AllGather | CollectiveKind::AllReduce | CollectiveKind::Permute, _) | Make::Copy | Make::Send | Make::Recv
+        Make::Collective(CollectiveKind::AllGather | CollectiveKind::AllReduce | CollectiveKind::Permute, _)
+            | Make::Copy
+            | Make::Send
+            | Make::Recv
     );
     if own { None } else { Some((opcode, step)) }
 }
@@ -341,7 +344,13 @@ fn table() -> FxHashMap<&'static str, Opcode> {
     let scattering: Vec<Attr> = reduction.iter().copied().chain([A::Dimensions]).collect();
     add("reduce-scatter", Make::Collective(CollectiveKind::ReduceScatter, false), -1, false, &scattering);
     add("all-to-all", Make::Collective(CollectiveKind::AllToAll, false), -1, false, &gathering[..4]);
-    add("ragged-all-to-all", Make::Collective(CollectiveKind::RaggedAllToAll, false), 6, false, &[A::ChannelId, A::Dimensions, A::ReplicaGroups]);
+    add(
+        "ragged-all-to-all",
+        Make::Collective(CollectiveKind::RaggedAllToAll, false),
+        6,
+        false,
+        &[A::ChannelId, A::Dimensions, A::ReplicaGroups],
+    );
     add(
         "collective-broadcast",
         Make::Collective(CollectiveKind::Broadcast, false),

@@ -124,7 +124,15 @@ impl<'t> Reader<'t> {
         Ok(id)
     }
 
-    fn nested(&mut self, scope: &mut Scope<'t>, opcode: Opcode, word: &'t str, span: Span, shape: Option<ShapeId>, operands: Operands) -> Res<InstrId> {
+    fn nested(
+        &mut self,
+        scope: &mut Scope<'t>,
+        opcode: Opcode,
+        word: &'t str,
+        span: Span,
+        shape: Option<ShapeId>,
+        operands: Operands,
+    ) -> Res<InstrId> {
         if let Some(arity) = opcode.arity
             && usize::from(arity) != operands.len()
         {

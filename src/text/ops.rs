@@ -7,8 +7,8 @@ use super::opcodes::Make;
 use super::reader::Reader;
 use super::words;
 use crate::ir::{
-    Collective, CollectiveKind, CompareType, ContractionExtras, Convolution, CustomCall, Direction, Dot, DotDims, Fusion, FusionKind, Gather, GatherDims,
-    Op, Precision, Primitive, ReplicaGroups, Scan, Scatter, ScatterDims, ShapeId, Transfer,
+    Collective, CollectiveKind, CompareType, ContractionExtras, Convolution, CustomCall, Direction, Dot, DotDims, Fusion, FusionKind,
+    Gather, GatherDims, Op, Precision, Primitive, ReplicaGroups, Scan, Scatter, ScatterDims, ShapeId, Transfer,
 };
 
 impl<'t> Reader<'t> {
@@ -35,7 +35,9 @@ impl<'t> Reader<'t> {
             Make::CollectiveDone(kind) => Op::CollectiveDone(kind),
             Make::Compare => compare(b)?,
             Make::Iota => Op::Iota { dimension: self.iota_dimension(shape, b)? },
-            Make::ReducePrecision => Op::ReducePrecision { exponent_bits: b.int32(A::ExponentBits)?, mantissa_bits: b.int32(A::MantissaBits)? },
+            Make::ReducePrecision => {
+                Op::ReducePrecision { exponent_bits: b.int32(A::ExponentBits)?, mantissa_bits: b.int32(A::MantissaBits)? }
+            }
             Make::Map => self.map(shape, b)?,
             Make::Reshape => Op::Reshape { inferred_dimension: b.some_int(A::InferredDimension) },
             Make::Broadcast => Op::Broadcast { dimensions: self.broadcast_dimensions(b)? },
@@ -115,9 +117,7 @@ impl<'t> Reader<'t> {
                 pairs(b)?;
                 Op::ReduceWindow { window: window(b), to_apply: b.comp(A::ToApply)? }
             }
-            Make::SelectAndScatter => {
-                Op::SelectAndScatter { window: window(b), select: b.comp(A::Select)?, scatter: b.comp(A::Scatter)? }
-            }
+            Make::SelectAndScatter => Op::SelectAndScatter { window: window(b), select: b.comp(A::Select)?, scatter: b.comp(A::Scatter)? },
             Make::Scan => scan(b)?,
             Make::Sort => Op::Sort { dimension: b.one_int(A::Dimensions)?, is_stable: b.is(A::IsStable), to_apply: b.comp(A::ToApply)? },
             Make::TopK => {
@@ -162,7 +162,11 @@ impl<'t> Reader<'t> {
             Make::CustomCall => self.custom_call(b)?,
             Make::Collective(kind, start) => collective(kind, start, b)?,
             Make::AsyncStart | Make::AsyncUpdate | Make::AsyncDone => self.async_op(make, shape, b)?,
-            Make::CopyStart => Op::CopyStart { cross_program_prefetch_index: b.some_int(A::CrossProgramPrefetchIndex).map(|n| i32::try_from(n).expect("the value was read as 32 bits")) },
+            Make::CopyStart => Op::CopyStart {
+                cross_program_prefetch_index: b
+                    .some_int(A::CrossProgramPrefetchIndex)
+                    .map(|n| i32::try_from(n).expect("the value was read as 32 bits")),
+            },
             Make::Send => Op::Send(Box::new(transfer(b))),
             Make::SendDone => Op::SendDone(Box::new(transfer(b))),
             Make::Recv => Op::Recv(Box::new(transfer(b))),
@@ -247,7 +251,8 @@ impl<'t> Reader<'t> {
             }
         };
         if branches.is_empty() || b.operands.len() != branches.len() + 1 {
-            return b.fail("P040", format!("expected {} operands, the index and one a branch, found {}", branches.len() + 1, b.operands.len()));
+            return b
+                .fail("P040", format!("expected {} operands, the index and one a branch, found {}", branches.len() + 1, b.operands.len()));
         }
         Ok(Op::Conditional { branches, predicated })
     }
@@ -410,7 +415,9 @@ fn collective(kind: CollectiveKind, start: bool, b: &mut Builder<'_, '_>) -> Res
         _ => ReplicaGroups::default(),
     };
     let reduces = matches!(kind, K::AllReduce | K::ReduceScatter | K::Reduce);
-    let mode = |w: &str| if matches!(w, "cross_replica" | "cross_partition" | "cross_replica_and_partition" | "flattened_id") { Some(()) } else { None };
+    let mode = |w: &str| {
+        if matches!(w, "cross_replica" | "cross_partition" | "cross_replica_and_partition" | "flattened_id") { Some(()) } else { None }
+    };
     b.some_word(A::Mode, mode, || "`cross_replica`, `cross_partition`, `cross_replica_and_partition` or `flattened_id`".into())?;
     let channel_id = b.some_int(A::ChannelId);
     let use_global_device_ids = b.is(A::UseGlobalDeviceIds);

@@ -98,9 +98,7 @@ impl<'t> Reader<'t> {
             return self.single_instruction(cur);
         }
         let has_header = starts_with_word(cur, "HloModule");
-        if has_header
-            && let Err(f) = self.header(cur).and_then(|()| self.tables(cur))
-        {
+        if has_header && let Err(f) = self.header(cur).and_then(|()| self.tables(cur)) {
             let from = f.place().unwrap_or(cur.at).max(cur.at);
             self.errors.fail(f);
             cur.at = next_head(self.text, from);
@@ -144,9 +142,9 @@ impl<'t> Reader<'t> {
         let mut scope = Scope { is_free: true, ..Scope::default() };
         self.statement(&mut scope, cur)?;
         if cur.peek() != 0 || !cur.at_end() {
-            return cur.expected("the end of the file after a single instruction").map_err(|f| {
-                f.note("a module begins with `HloModule`, with `ENTRY` or with `name {`")
-            });
+            return cur
+                .expected("the end of the file after a single instruction")
+                .map_err(|f| f.note("a module begins with `HloModule`, with `ENTRY` or with `name {`"));
         }
         self.module.name = "_".into();
         self.module.is_scheduled = true;

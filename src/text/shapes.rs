@@ -323,7 +323,18 @@ mod tests {
         ] {
             assert_eq!(read(good).map(|(_, end)| end), Ok(good.len()), "{good}");
         }
-        for bad in ["f32", "f32[-1]", "f32[2]{1,0}", "f32[2]{0:S(5)T(2)}", "f32[2]{0:T(-2)}", "F32[2]", "(f32[2],)", "token[2]", "b(token[])", "f32[2]{0:P(f32[2]{0})}"] {
+        for bad in [
+            "f32",
+            "f32[-1]",
+            "f32[2]{1,0}",
+            "f32[2]{0:S(5)T(2)}",
+            "f32[2]{0:T(-2)}",
+            "F32[2]",
+            "(f32[2],)",
+            "token[2]",
+            "b(token[])",
+            "f32[2]{0:P(f32[2]{0})}",
+        ] {
             assert!(read(bad).is_err(), "{bad}");
         }
         assert_eq!(read("f32[2]{}").map(|(_, end)| end), Ok(6), "an empty layout is none");

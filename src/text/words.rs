@@ -33,8 +33,12 @@ pub(super) const TRANSPOSE: Words = &[("TRANSPOSE_INVALID", 0), ("NO_TRANSPOSE",
 /// `convolution_kind`.
 pub(super) const CONVOLUTION_KIND: Words = &[("unset", 0), ("fprop", 1), ("dgrad", 2), ("wgrad", 3)];
 /// `api_version` of a custom call.
-pub(super) const API_VERSION: Words =
-    &[("API_VERSION_ORIGINAL", 1), ("API_VERSION_STATUS_RETURNING", 2), ("API_VERSION_STATUS_RETURNING_UNIFIED", 3), ("API_VERSION_TYPED_FFI", 4)];
+pub(super) const API_VERSION: Words = &[
+    ("API_VERSION_ORIGINAL", 1),
+    ("API_VERSION_STATUS_RETURNING", 2),
+    ("API_VERSION_STATUS_RETURNING_UNIFIED", 3),
+    ("API_VERSION_TYPED_FFI", 4),
+];
 /// `padding_type`.
 pub(super) const PADDING_TYPE: Words = &[("PADDING_INVALID", 0), ("PADDING_VALID", 1), ("PADDING_SAME", 2)];
 /// `schedule` of a custom call.
