@@ -3,4 +3,6 @@
 mod conformance;
 mod filetests;
 mod machine;
+mod plan;
 mod tidy;
+mod verify;
