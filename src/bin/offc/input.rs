@@ -48,11 +48,7 @@ pub fn load(path: &Path) -> Result<Loaded, Failure> {
     let bytes = files::read(path)?;
     // Until content is recognised.
     let is_text = !bytes.contains(&0);
-    let read = if is_text {
-        offc::text::parse(&bytes).map(|p| (p.module, p.warnings))
-    } else {
-        offc::proto::decode(&bytes)
-    };
+    let read = if is_text { offc::text::parse(&bytes).map(|p| (p.module, p.warnings)) } else { offc::proto::decode(&bytes) };
     let text = if is_text { bytes } else { Vec::new() };
     match read {
         Ok((module, diagnostics)) => Ok(Loaded { module, diagnostics, text, form: if is_text { Emit::Hlo } else { Emit::Pb } }),
