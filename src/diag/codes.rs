@@ -2,6 +2,7 @@
 
 mod machine;
 mod proto;
+mod verify;
 
 /// The explanation of a code.
 #[derive(Clone, Copy, Debug)]
@@ -25,4 +26,4 @@ pub fn explain(code: &str) -> Option<&'static Explanation> {
 }
 
 /// One table a room, so that each room's codes stand together.
-static TABLES: &[&[Explanation]] = &[machine::TABLE, proto::TABLE];
+static TABLES: &[&[Explanation]] = &[machine::TABLE, proto::TABLE, verify::TABLE];
