@@ -62,6 +62,8 @@ const PROVOKED_ELSEWHERE: &[(&str, &str)] = &[
     ("B009", "tests/it/proto.rs"),
     ("B010", "tests/it/proto.rs"),
     ("B011", "tests/it/proto.rs"),
+    ("B030", "tests/it/proto.rs"),
+    ("B031", "tests/it/proto.rs"),
     ("M01", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
     ("M02", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
     ("M03", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
