@@ -106,6 +106,8 @@ const PROVOKED_ELSEWHERE: &[(&str, &str)] = &[
     ("S08", "src/verify/tests.rs"),
     ("S17", "src/verify/tests.rs"),
     ("V12", "src/verify/collectives.rs"),
+    ("B030", "tests/it/proto.rs"),
+    ("B031", "tests/it/proto.rs"),
     ("M01", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
     ("M02", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
     ("M03", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
