@@ -1,15 +1,11 @@
 //! Elementwise operations on blocks of numbers.
 //!
-//! Each number is computed alone, in its lane ([`super::lanes`]), then rounded or wrapped to the element type, so a result depends on
-//! nothing but its operands' bits. Semantics are XLA's: `maximum` and `minimum` pass NaN on, integer division by zero gives all ones and
-//! its remainder the dividend, shifts beyond the width give 0 (the sign for an arithmetic one), floats become integers by truncation,
-//! saturating, NaN becoming 0. Transcendental functions are those of the platform's math library in `f32` or `f64`.
+//! Each number is computed alone, as [`ops::scalar`](super::ops::scalar) says, in its lane ([`super::lanes`]), then rounded or wrapped to the
+//! element type, so a result depends on nothing but its operands' bits. The common operations have a loop each, which the compiler
+//! vectorises; it computes the same.
 
-mod complex;
-mod floats;
-mod ints;
-
-use super::lanes::{Block, Lane, lane, round, wrap};
+use super::lanes::{Block, round, wrap};
+use super::ops::scalar::{self, Bits};
 use crate::ir::{Binary, Direction, Primitive, Unary, float};
 
 /// An operation that takes numbers at one index to a number at that index.
@@ -40,33 +36,12 @@ pub enum Elementwise {
 
 /// Whether an operation takes one type to another.
 pub fn has_unary(op: Unary, from: Primitive, to: Primitive) -> bool {
-    match (lane(from), op) {
-        (Lane::F32 | Lane::F64, Unary::IsFinite) => to == Primitive::Pred,
-        (Lane::F32 | Lane::F64, Unary::CountLeadingZeros | Unary::Not | Unary::PopCount) => false,
-        (Lane::F32 | Lane::F64, _) => to == from,
-        (Lane::Int, Unary::Abs | Unary::Negate | Unary::Not | Unary::PopCount | Unary::CountLeadingZeros | Unary::Sign) => to == from,
-        (Lane::Int, Unary::Real | Unary::Imag) => to == from,
-        (Lane::Int, _) => false,
-        (Lane::Complex, Unary::Abs | Unary::Real | Unary::Imag) => to == part_of(from),
-        (Lane::Complex, Unary::IsFinite) => to == Primitive::Pred,
-        (Lane::Complex, _) => to == from && complex::has_unary(op),
-    }
-}
-
-fn part_of(complex: Primitive) -> Primitive {
-    if complex == Primitive::C64 { Primitive::F32 } else { Primitive::F64 }
+    scalar::has_unary(op, from) && scalar::unary_element(op, from) == to
 }
 
 /// Whether an operation takes two of a type to another.
 pub fn has_binary(op: Binary, from: Primitive, to: Primitive) -> bool {
-    use Binary::{And, Atan2, Complex, Mulhi, Or, ShiftLeft, ShiftRightArithmetic, ShiftRightLogical, Xor};
-    match (lane(from), op) {
-        (Lane::F32 | Lane::F64, Complex) => to.is_complex() && part_of(to) == from,
-        (Lane::F32 | Lane::F64, And | Or | Xor | Mulhi | ShiftLeft | ShiftRightArithmetic | ShiftRightLogical) => false,
-        (Lane::Int, Atan2 | Complex) => false,
-        (Lane::Complex, _) => to == from && complex::has_binary(op),
-        _ => to == from,
-    }
+    scalar::has_binary(op, from) && scalar::binary_element(op, from) == to
 }
 
 /// Computes a block: operands of type `from` (the last one's, which is the branches' for a select), results of type `to`. All blocks have the same length.
@@ -83,7 +58,7 @@ pub fn apply(op: Elementwise, from: Primitive, to: Primitive, args: &[&Block], o
             binary(Binary::Minimum, from, &low, args[2], out);
         }
         Elementwise::Convert => return convert(from, to, args[0], out),
-        Elementwise::ReducePrecision { exponent, mantissa } => reduce_precision(exponent, mantissa, args[0], out),
+        Elementwise::ReducePrecision { exponent, mantissa } => reduce_precision(from, exponent, mantissa, args[0], out),
     }
     finish(to, out);
 }
@@ -109,39 +84,94 @@ fn finish(to: Primitive, out: &mut Block) {
     }
 }
 
-pub(super) fn map<A: Copy, R>(a: &[A], out: &mut [R], f: impl Fn(A) -> R) {
+fn map<A: Copy, R>(a: &[A], out: &mut [R], f: impl Fn(A) -> R) {
     for (out, &a) in out.iter_mut().zip(a) {
         *out = f(a);
     }
 }
 
-pub(super) fn zip<A: Copy, B: Copy, R>(a: &[A], b: &[B], out: &mut [R], f: impl Fn(A, B) -> R) {
+fn zip<A: Copy, B: Copy, R>(a: &[A], b: &[B], out: &mut [R], f: impl Fn(A, B) -> R) {
     for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
         *out = f(a, b);
     }
 }
 
+/// Calls a function with the operation as a constant where it is a common one.
+macro_rules! constant {
+    ($kind:ident, $op:expr, [$($common:ident),*], |$chosen:ident| $call:expr) => {
+        match $op {
+            $($kind::$common => { const CHOSEN: $kind = $kind::$common; let $chosen = CHOSEN; $call })*
+            $chosen => $call,
+        }
+    };
+}
+
+/// The bits of a number in an integer lane.
+fn bits_of(element: Primitive, value: i64) -> Bits {
+    Bits::from(value.cast_unsigned() & (u64::MAX >> (64 - element.bits())))
+}
+
+/// The bits of a number in a complex lane.
+fn complex_bits(element: Primitive, [re, im]: [f64; 2]) -> Bits {
+    match element {
+        Primitive::C64 => Bits::from((re as f32).to_bits()) | Bits::from((im as f32).to_bits()) << 32,
+        _ => Bits::from(re.to_bits()) | Bits::from(im.to_bits()) << 64,
+    }
+}
+
+fn complex_of(element: Primitive, bits: Bits) -> [f64; 2] {
+    match element {
+        Primitive::C64 => [f64::from(f32::from_bits(bits as u32)), f64::from(f32::from_bits((bits >> 32) as u32))],
+        _ => [f64::from_bits(bits as u64), f64::from_bits((bits >> 64) as u64)],
+    }
+}
+
 fn unary(op: Unary, from: Primitive, a: &Block, out: &mut Block) {
     match (a, out) {
-        (Block::F32(a), Block::F32(out)) => floats::unary_f32(op, a, out),
-        (Block::F64(a), Block::F64(out)) => floats::unary_f64(op, a, out),
+        (Block::F32(a), Block::F32(out)) => constant!(
+            Unary,
+            op,
+            [Abs, Ceil, Exponential, Floor, Logistic, Negate, Rsqrt, Sqrt, Tanh],
+            |op| map(a, out, |x| scalar::unary_f32(op, x))
+        ),
+        (Block::F64(a), Block::F64(out)) => constant!(Unary, op, [Abs, Negate, Sqrt], |op| map(a, out, |x| scalar::unary_f64(op, x))),
         (Block::F32(a), Block::Int(out)) => map(a, out, |x| i64::from(x.is_finite())),
         (Block::F64(a), Block::Int(out)) => map(a, out, |x| i64::from(x.is_finite())),
-        (Block::Int(a), Block::Int(out)) => ints::unary(op, from, a, out),
-        (Block::Complex(a), Block::Complex(out)) => map(a, out, |x| complex::unary(op, x)),
-        (Block::Complex(a), Block::F32(out)) => map(a, out, |x| complex::part(op, x) as f32),
-        (Block::Complex(a), Block::F64(out)) => map(a, out, |x| complex::part(op, x)),
-        (Block::Complex(a), Block::Int(out)) => map(a, out, |[re, im]| i64::from(re.is_finite() && im.is_finite())),
+        (Block::Int(a), Block::Int(out)) => map(a, out, |x| scalar::unary(op, from, bits_of(from, x)) as i64),
+        (Block::Complex(a), Block::Complex(out)) => map(a, out, |x| complex_of(from, scalar::unary(op, from, complex_bits(from, x)))),
+        (Block::Complex(a), Block::F32(out)) => map(a, out, |x| f32::from_bits(scalar::unary(op, from, complex_bits(from, x)) as u32)),
+        (Block::Complex(a), Block::F64(out)) => map(a, out, |x| f64::from_bits(scalar::unary(op, from, complex_bits(from, x)) as u64)),
+        (Block::Complex(a), Block::Int(out)) => map(a, out, |x| scalar::unary(op, from, complex_bits(from, x)) as i64),
         _ => unreachable!("the build checked the types of `{}`", op.name()),
     }
 }
 
 fn binary(op: Binary, from: Primitive, a: &Block, b: &Block, out: &mut Block) {
     match (a, b, out) {
-        (Block::F32(a), Block::F32(b), Block::F32(out)) => floats::binary_f32(op, a, b, out),
-        (Block::F64(a), Block::F64(b), Block::F64(out)) => floats::binary_f64(op, a, b, out),
-        (Block::Int(a), Block::Int(b), Block::Int(out)) => ints::binary(op, from, a, b, out),
-        (Block::Complex(a), Block::Complex(b), Block::Complex(out)) => zip(a, b, out, |a, b| complex::binary(op, a, b)),
+        (Block::F32(a), Block::F32(b), Block::F32(out)) => constant!(
+            Binary,
+            op,
+            [Add, Divide, Maximum, Minimum, Multiply, Subtract],
+            |op| zip(a, b, out, |a, b| scalar::binary_f32(op, a, b))
+        ),
+        (Block::F64(a), Block::F64(b), Block::F64(out)) => constant!(
+            Binary,
+            op,
+            [Add, Divide, Maximum, Minimum, Multiply, Subtract],
+            |op| zip(a, b, out, |a, b| scalar::binary_f64(op, a, b))
+        ),
+        (Block::Int(a), Block::Int(b), Block::Int(out)) => match op {
+            Binary::Add if from != Primitive::Pred => zip(a, b, out, i64::wrapping_add),
+            Binary::Subtract => zip(a, b, out, i64::wrapping_sub),
+            Binary::Multiply => zip(a, b, out, i64::wrapping_mul),
+            Binary::And => zip(a, b, out, |a, b| a & b),
+            Binary::Or => zip(a, b, out, |a, b| a | b),
+            Binary::Xor => zip(a, b, out, |a, b| a ^ b),
+            _ => zip(a, b, out, |a, b| scalar::binary(op, from, bits_of(from, a), bits_of(from, b)) as i64),
+        },
+        (Block::Complex(a), Block::Complex(b), Block::Complex(out)) => {
+            zip(a, b, out, |a, b| complex_of(from, scalar::binary(op, from, complex_bits(from, a), complex_bits(from, b))));
+        }
         (Block::F32(a), Block::F32(b), Block::Complex(out)) => zip(a, b, out, |a, b| [f64::from(a), f64::from(b)]),
         (Block::F64(a), Block::F64(b), Block::Complex(out)) => zip(a, b, out, |a, b| [a, b]),
         _ => unreachable!("the build checked the types of `{}`", op.name()),
@@ -238,6 +268,7 @@ fn convert(from: Primitive, to: Primitive, a: &Block, out: &mut Block) {
         (Block::Complex(a), Block::Complex(out)) => out.copy_from_slice(a),
         (Block::Complex(a), Block::F32(out)) => return map(a, out, |[re, _]| narrow(to, re)),
         (Block::Complex(a), Block::F64(out)) => map(a, out, |[re, _]| re),
+        (Block::Complex(a), Block::Int(out)) if to == Primitive::Pred => map(a, out, |[re, im]| i64::from(re != 0.0 || im != 0.0)),
         (Block::Complex(a), Block::Int(out)) => return map(a, out, |[re, _]| truncate(to, re)),
     }
     finish(to, out);
@@ -261,44 +292,18 @@ fn truncate(to: Primitive, value: f64) -> i64 {
     }
 }
 
-fn reduce_precision(exponent: i32, mantissa: i32, a: &Block, out: &mut Block) {
-    let (exponent, mantissa) = (exponent.unsigned_abs(), mantissa.unsigned_abs());
+fn reduce_precision(element: Primitive, exponent: i32, mantissa: i32, a: &Block, out: &mut Block) {
+    let reduce = |bits: u64| scalar::reduce_precision(element, exponent, mantissa, bits.into()) as u64;
     match (a, out) {
-        (Block::F32(a), Block::F32(out)) => {
-            map(a, out, |x| f32::from_bits(reduced(u64::from(x.to_bits()), 8, 23, exponent, mantissa) as u32));
+        (Block::F32(a), Block::F32(out)) if element == Primitive::F32 => {
+            map(a, out, |x| f32::from_bits(reduce(x.to_bits().into()) as u32));
         }
-        (Block::F64(a), Block::F64(out)) => map(a, out, |x| f64::from_bits(reduced(x.to_bits(), 11, 52, exponent, mantissa))),
+        (Block::F32(a), Block::F32(out)) => {
+            map(a, out, |x| float::decode(element, reduce(float::encode(element, f64::from(x)))) as f32);
+        }
+        (Block::F64(a), Block::F64(out)) => map(a, out, |x| f64::from_bits(reduce(x.to_bits()))),
         _ => unreachable!("the build checked that reduce-precision is of floats"),
     }
-}
-
-/// The bits of an IEEE number with fewer exponent and mantissa bits: rounded to nearest even; what overflows is infinite, what is
-/// smaller than the smallest normal number is zero; NaN stays as it is.
-fn reduced(bits: u64, from_exponent: u32, from_mantissa: u32, exponent: u32, mantissa: u32) -> u64 {
-    let sign = bits & 1 << (from_exponent + from_mantissa);
-    let mut magnitude = bits ^ sign;
-    let infinity = ((1 << from_exponent) - 1) << from_mantissa;
-    if magnitude > infinity {
-        return if mantissa == 0 { sign | infinity | 1 << (from_mantissa - 1) } else { bits };
-    }
-    if mantissa < from_mantissa {
-        let dropped = from_mantissa - mantissa;
-        let last = magnitude >> dropped & 1;
-        magnitude += (1 << (dropped - 1)) - 1 + last;
-        magnitude &= !((1 << dropped) - 1);
-    }
-    if exponent < from_exponent {
-        let bias = (1u64 << (from_exponent - 1)) - 1;
-        let reduced_bias = (1u64 << (exponent.max(1) - 1)) - 1;
-        let field = magnitude >> from_mantissa;
-        if field > bias + reduced_bias {
-            return sign | infinity;
-        }
-        if field <= bias - reduced_bias {
-            return sign;
-        }
-    }
-    sign | magnitude.min(infinity)
 }
 
 #[cfg(test)]
@@ -330,18 +335,6 @@ mod tests {
         let found: Vec<i64> = [3.9, -3.9, 1e10, -1e10, f64::NAN].iter().map(|&x| truncate(Primitive::S32, x)).collect();
         assert_eq!(found, [3, -3, i64::from(i32::MAX), i64::from(i32::MIN), 0]);
         assert_eq!([truncate(Primitive::U8, -1.0), truncate(Primitive::U8, 300.0), truncate(Primitive::S4, 9.0)], [0, 255, 7]);
-    }
-
-    #[test]
-    fn precision_is_reduced_as_by_bf16() {
-        for bits in (0..=u32::MAX).step_by(65_213) {
-            let x = f32::from_bits(bits);
-            let found = f32::from_bits(reduced(u64::from(bits), 8, 23, 8, 7) as u32);
-            let expected = round(Primitive::BF16, x);
-            assert!(found == expected || x.is_nan(), "{x}: {found} {expected}");
-        }
-        assert_eq!(f32::from_bits(reduced(u64::from(1e30f32.to_bits()), 8, 23, 5, 10) as u32), f32::INFINITY);
-        assert_eq!(f32::from_bits(reduced(u64::from(1e-6f32.to_bits()), 8, 23, 5, 10) as u32), 0.0);
     }
 
     #[test]

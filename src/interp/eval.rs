@@ -86,7 +86,7 @@ impl<'p, 'm> Evaluation<'p, 'm> {
         }
         let value = self.computation(module.entry_id(), args)?;
         let shapes = leaves(module, module.instr(entry.root).shape);
-        value.places().iter().zip(shapes).map(|(place, shape)| self.array(place, shape)).collect()
+        Ok(value.places().iter().zip(shapes).map(|(place, shape)| self.array(place, shape)).collect())
     }
 
     fn input<'a>(&self, id: InstrId, shape: ShapeId, inputs: &mut impl Iterator<Item = &'a Array>) -> Result<Value, Error> {
@@ -128,21 +128,8 @@ impl<'p, 'm> Evaluation<'p, 'm> {
     }
 
     /// Reads an array that lies in the order of a layout.
-    pub(super) fn array(&self, place: &Place, shape: ShapeId) -> Result<Array, Error> {
-        let ty = self.ty(shape);
-        let mut array = Array::zeros(ty.element, &ty.dims);
-        let access = ty.view(Slot::Index).access();
-        let width = array.width();
-        for_each_run(&access.dims, &access.strides, 0, 0, array.len(), |at, len, stride, to| {
-            if stride == 1 {
-                return place.buffer.read(place.offset + at.unsigned_abs() * width, &mut array.data[to * width..(to + len) * width]);
-            }
-            for i in 0..len {
-                let from = (at + i.cast_signed() * stride).unsigned_abs() * width;
-                place.buffer.read(place.offset + from, &mut array.data[(to + i) * width..(to + i + 1) * width]);
-            }
-        });
-        Ok(array)
+    pub(super) fn array(&self, place: &Place, shape: ShapeId) -> Array {
+        read_array(self.module, place, shape)
     }
 
     /// Runs a computation.
@@ -235,6 +222,10 @@ impl<'p, 'm> Evaluation<'p, 'm> {
             Op::Call { to_apply, .. } => {
                 let args = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
                 self.computation(*to_apply, args)?
+            }
+            Op::Fusion(op) => {
+                let args = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
+                self.computation(op.calls, args)?
             }
             Op::AsyncStart(op) => {
                 let args: Vec<Value> = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
@@ -342,4 +333,22 @@ impl<'p, 'm> Evaluation<'p, 'm> {
     pub(super) fn operand_of(&self, id: InstrId, i: usize) -> Result<Value, Error> {
         self.operand(id, i)
     }
+}
+
+/// Reads an array that lies in the order of its shape's layout.
+pub(super) fn read_array(module: &Module, place: &Place, shape: ShapeId) -> Array {
+    let ty = ArrayType::of(module, shape).expect("all shapes were checked when the program was made ready");
+    let mut array = Array::zeros(ty.element, &ty.dims);
+    let access = ty.view(Slot::Index).access();
+    let width = array.width();
+    for_each_run(&access.dims, &access.strides, 0, 0, array.len(), |at, len, stride, to| {
+        if stride == 1 {
+            return place.buffer.read(place.offset + at.unsigned_abs() * width, &mut array.data[to * width..(to + len) * width]);
+        }
+        for i in 0..len {
+            let from = (at + i.cast_signed() * stride).unsigned_abs() * width;
+            place.buffer.read(place.offset + from, &mut array.data[(to + i) * width..(to + i + 1) * width]);
+        }
+    });
+    array
 }

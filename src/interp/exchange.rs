@@ -4,6 +4,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::array::Array;
 
+/// How messages about a partition that is gone end.
+pub(super) const GONE: &str = " before this meeting";
+
 /// What partitions bring to one meeting, by their numbers.
 pub type Brought = Arc<Vec<Vec<Array>>>;
 
@@ -58,9 +61,10 @@ impl Together {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// A partition ends, well or not: who waits for it waits in vain.
-    pub fn leave(&self, partition: usize) {
+    pub fn leave(&self, partition: usize, failed: bool) {
         let mut state = self.lock();
-        state.over.get_or_insert_with(|| format!("partition {partition} ended without taking part"));
+        let how = if failed { "failed" } else { "ended" };
+        state.over.get_or_insert_with(|| format!("partition {partition} {how}{GONE}"));
         self.changed.notify_all();
     }
 }

@@ -6,6 +6,7 @@
 use std::sync::OnceLock;
 
 use super::buffer::Buffer;
+use super::ops::scalar::{bf16_from_f32, f16_from_f32, f16_to_f32};
 use crate::ir::{Primitive, float};
 
 /// The kind of lane.
@@ -151,8 +152,8 @@ impl Memory<'_> {
         match block {
             Block::F32(v) => match self.element {
                 Primitive::F32 => self.scatter::<4, f32>(run, &v[from], f32::to_le_bytes),
-                Primitive::BF16 => self.scatter::<2, f32>(run, &v[from], |x| bf16_bits(x).to_le_bytes()),
-                Primitive::F16 => self.scatter::<2, f32>(run, &v[from], |x| (float::encode(Primitive::F16, f64::from(x)) as u16).to_le_bytes()),
+                Primitive::BF16 => self.scatter::<2, f32>(run, &v[from], |x| bf16_from_f32(x).to_le_bytes()),
+                Primitive::F16 => self.scatter::<2, f32>(run, &v[from], |x| f16_from_f32(x).to_le_bytes()),
                 p => self.scatter::<1, f32>(run, &v[from], |x| [float::encode(p, f64::from(x)) as u8]),
             },
             Block::F64(v) => self.scatter::<8, f64>(run, &v[from], f64::to_le_bytes),
@@ -235,27 +236,10 @@ pub fn wrap(element: Primitive, value: i64) -> i64 {
 pub fn round(element: Primitive, value: f32) -> f32 {
     match element {
         Primitive::F32 => value,
-        Primitive::BF16 => f32::from_bits(u32::from(bf16_bits(value)) << 16),
-        Primitive::F16 => f16_to_f32(float::encode(Primitive::F16, f64::from(value)) as u16),
+        Primitive::BF16 => f32::from_bits(u32::from(bf16_from_f32(value)) << 16),
+        Primitive::F16 => f16_to_f32(f16_from_f32(value)),
         p => small_floats(p)[float::encode(p, f64::from(value)) as usize],
     }
-}
-
-/// The bits of the nearest `bf16`, ties to even.
-pub fn bf16_bits(value: f32) -> u16 {
-    let bits = value.to_bits();
-    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-    if value.is_nan() { (bits >> 16 & 0x8000) as u16 | 0x7fc0 } else { rounded as u16 }
-}
-
-fn f16_to_f32(bits: u16) -> f32 {
-    let (sign, magnitude) = (u32::from(bits & 0x8000) << 16, u32::from(bits & 0x7fff));
-    if magnitude >= 0x7c00 {
-        return f32::from_bits(sign | 0x7f80_0000 | (magnitude & 0x3ff) << 13);
-    }
-    // The exponent's bias differs by 112; a multiplication also makes subnormal numbers normal.
-    let scaled = f32::from_bits(magnitude << 13) * f32::from_bits((127 + 112) << 23);
-    f32::from_bits(sign | scaled.to_bits())
 }
 
 /// The numbers of all bytes of an 8-bit or smaller real type.
@@ -269,19 +253,6 @@ fn small_floats(element: Primitive) -> &'static [f32; 256] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn half_floats_agree_with_the_table_of_formats() {
-        for bits in 0..=u16::MAX {
-            let expected = float::decode(Primitive::F16, u64::from(bits)) as f32;
-            let found = f16_to_f32(bits);
-            assert!(found == expected || found.is_nan() && expected.is_nan(), "{bits:#x}: {found} {expected}");
-        }
-        for bits in (0..=u32::MAX).step_by(65_521) {
-            let value = f32::from_bits(bits);
-            assert_eq!(u64::from(bf16_bits(value)), float::encode(Primitive::BF16, f64::from(value)), "{value}");
-        }
-    }
 
     #[test]
     fn elements_go_through_memory_unchanged() {

@@ -62,6 +62,8 @@ pub(super) fn way(module: &Module, id: InstrId) -> Result<Way, String> {
             let element = |id: InstrId| ArrayType::of(module, module.instr(id).shape).map(|ty| ty.element);
             if element(id)?.bits() == element(instr.operands[0])?.bits() { Way::Control } else { Way::Kernel }
         }
+        // A collective in a fusion is met on the way through it.
+        Op::Fusion(fusion) if has_collective(module, fusion.calls) => Way::Control,
         Op::Collective(_) => Way::Exchange,
         Op::Send(_) | Op::SendDone(_) | Op::Recv(_) | Op::RecvDone(_) | Op::Infeed { .. } | Op::Outfeed { .. } => {
             return Err(format!("opcode `{}` talks to the outside", instr.op.opcode()));
@@ -161,7 +163,8 @@ fn called(module: &Module) -> Result<Vec<CompId>, Error> {
         out.push(comp);
         for &id in &module.comp(comp).order {
             let op = &module.instr(id).op;
-            if !matches!(op, Op::While { .. } | Op::Conditional { .. } | Op::Call { .. } | Op::AsyncStart(_)) {
+            let fused = matches!(op, Op::Fusion(fusion) if has_collective(module, fusion.calls));
+            if !fused && !matches!(op, Op::While { .. } | Op::Conditional { .. } | Op::Call { .. } | Op::AsyncStart(_)) {
                 continue;
             }
             for callee in op.called() {
@@ -175,4 +178,9 @@ fn called(module: &Module) -> Result<Vec<CompId>, Error> {
     }
     out.reverse();
     Ok(out)
+}
+
+/// Whether a computation holds a collective.
+fn has_collective(module: &Module, comp: CompId) -> bool {
+    module.comp(comp).order.iter().any(|&id| matches!(module.instr(id).op, Op::Collective(_)))
 }

@@ -3,14 +3,23 @@
 //! One file a command; what they share: [`files`] (reading, and writing that leaves nothing half done), [`outcome`] (how a command ends, and
 //! its exit status), [`terminal`] (colour, progress).
 
+mod check;
 mod cli;
+mod convert;
 mod devices;
+mod equiv;
 mod explain;
 mod files;
 mod input;
+mod npz;
 mod outcome;
+mod output;
 mod peak;
+mod rewrite;
+mod run;
+mod summary;
 mod terminal;
+mod values;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;

@@ -4,6 +4,7 @@ use super::{Action, BLOCK, Call, Kernel, Loop, Reduction, Sink};
 use crate::interp::array::Array;
 use crate::interp::buffer::{Buffer, Place};
 use crate::interp::lanes::{Block, Memory, Run, lane, round, wrap};
+use crate::interp::ops::scalar::binary_f32;
 use crate::interp::tape::Step;
 use crate::interp::view::{Access, Slot, View, for_each_run};
 use crate::ir::{Binary, Primitive};
@@ -377,15 +378,13 @@ impl<'l> Accumulator<'l> {
 
 /// The common reductions, each as a loop of its own; false if it is none of them.
 fn fold(op: Binary, element: Primitive, reduction: &Reduction, result: &mut Block, input: &Block, start: usize, len: usize) -> bool {
-    let maximum = |a: f32, b: f32| if a > b || a.is_nan() || a == b && a.is_sign_positive() { a } else { b };
-    let minimum = |a: f32, b: f32| if a < b || a.is_nan() || a == b && a.is_sign_negative() { a } else { b };
     match (result, input) {
         (Block::F32(result), Block::F32(input)) => match (op, element) {
             (Binary::Add, Primitive::F32) => fold_with(reduction, result, input, start, len, |a, b| a + b),
             (Binary::Add, element) => fold_with(reduction, result, input, start, len, |a, b| round(element, a + b)),
             (Binary::Multiply, element) => fold_with(reduction, result, input, start, len, |a, b| round(element, a * b)),
-            (Binary::Maximum, _) => fold_with(reduction, result, input, start, len, maximum),
-            (Binary::Minimum, _) => fold_with(reduction, result, input, start, len, minimum),
+            (Binary::Maximum, _) => fold_with(reduction, result, input, start, len, |a, b| binary_f32(Binary::Maximum, a, b)),
+            (Binary::Minimum, _) => fold_with(reduction, result, input, start, len, |a, b| binary_f32(Binary::Minimum, a, b)),
             _ => return false,
         },
         (Block::F64(result), Block::F64(input)) => match op {
