@@ -15,6 +15,7 @@ mod exchange;
 mod kernel;
 mod lanes;
 pub mod ops;
+pub mod npz;
 mod program;
 mod run;
 mod tape;

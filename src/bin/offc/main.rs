@@ -11,7 +11,6 @@ mod equiv;
 mod explain;
 mod files;
 mod input;
-mod npz;
 mod outcome;
 mod output;
 mod peak;

@@ -7,7 +7,7 @@ use offc::ir::Module;
 
 use crate::files::Pending;
 use crate::input::load_verified;
-use crate::npz;
+use offc::interp::npz;
 use crate::outcome::{Failure, tell};
 use crate::terminal::{Progress, Style};
 use crate::values::{Inputs, Source, inputs, together};

@@ -6,7 +6,7 @@ use offc::interp::Array;
 use offc::ir::{Module, Primitive, Shape, ShapeId};
 
 use crate::files;
-use crate::npz;
+use offc::interp::npz;
 use crate::outcome::Failure;
 
 /// Where inputs come from.

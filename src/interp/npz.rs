@@ -6,8 +6,8 @@
 
 use std::io::Read as _;
 
-use offc::interp::Array;
-use offc::ir::Primitive;
+use super::array::{Array, indices, row_major};
+use crate::ir::Primitive;
 
 /// The types that NumPy has, by its names (little-endian).
 const TYPES: &[(Primitive, &str)] = &[
@@ -147,9 +147,9 @@ fn array(bytes: &[u8], suffix: Option<&str>) -> Result<Array, String> {
     }
     let width = element.literal_bytes();
     let reversed: Vec<usize> = dims.iter().rev().copied().collect();
-    let steps: Vec<usize> = offc::interp::array::row_major(&reversed).into_iter().rev().collect();
+    let steps: Vec<usize> = row_major(&reversed).into_iter().rev().collect();
     let mut out = Vec::with_capacity(data.len());
-    for at in offc::interp::array::indices(&dims) {
+    for at in indices(&dims) {
         let from = at.iter().zip(&steps).map(|(i, s)| i * s).sum::<usize>() * width;
         out.extend_from_slice(&data[from..from + width]);
     }
