@@ -187,7 +187,8 @@ fn results(op: &Collective, me: usize, group: &[usize], brought: &Brought, funct
         CollectiveKind::AllToAll => match dimension {
             Some(dimension) => (0..count)
                 .map(|i| {
-                    let parts = group.iter().map(|&d| part(&brought[d][i], dimension, place, group.len())).collect::<Result<Vec<_>, _>>()?;
+                    let parts =
+                        group.iter().map(|&d| part(&brought[d][i], dimension, place, group.len())).collect::<Result<Vec<_>, _>>()?;
                     Ok(concatenate(&parts.iter().collect::<Vec<_>>(), dimension))
                 })
                 .collect(),

@@ -128,12 +128,11 @@ fn complex_of(element: Primitive, bits: Bits) -> [f64; 2] {
 
 fn unary(op: Unary, from: Primitive, a: &Block, out: &mut Block) {
     match (a, out) {
-        (Block::F32(a), Block::F32(out)) => constant!(
-            Unary,
-            op,
-            [Abs, Ceil, Exponential, Floor, Logistic, Negate, Rsqrt, Sqrt, Tanh],
-            |op| map(a, out, |x| scalar::unary_f32(op, x))
-        ),
+        (Block::F32(a), Block::F32(out)) => {
+            constant!(Unary, op, [Abs, Ceil, Exponential, Floor, Logistic, Negate, Rsqrt, Sqrt, Tanh], |op| map(a, out, |x| {
+                scalar::unary_f32(op, x)
+            }))
+        }
         (Block::F64(a), Block::F64(out)) => constant!(Unary, op, [Abs, Negate, Sqrt], |op| map(a, out, |x| scalar::unary_f64(op, x))),
         (Block::F32(a), Block::Int(out)) => map(a, out, |x| i64::from(x.is_finite())),
         (Block::F64(a), Block::Int(out)) => map(a, out, |x| i64::from(x.is_finite())),
@@ -148,18 +147,16 @@ fn unary(op: Unary, from: Primitive, a: &Block, out: &mut Block) {
 
 fn binary(op: Binary, from: Primitive, a: &Block, b: &Block, out: &mut Block) {
     match (a, b, out) {
-        (Block::F32(a), Block::F32(b), Block::F32(out)) => constant!(
-            Binary,
-            op,
-            [Add, Divide, Maximum, Minimum, Multiply, Subtract],
-            |op| zip(a, b, out, |a, b| scalar::binary_f32(op, a, b))
-        ),
-        (Block::F64(a), Block::F64(b), Block::F64(out)) => constant!(
-            Binary,
-            op,
-            [Add, Divide, Maximum, Minimum, Multiply, Subtract],
-            |op| zip(a, b, out, |a, b| scalar::binary_f64(op, a, b))
-        ),
+        (Block::F32(a), Block::F32(b), Block::F32(out)) => {
+            constant!(Binary, op, [Add, Divide, Maximum, Minimum, Multiply, Subtract], |op| zip(a, b, out, |a, b| scalar::binary_f32(
+                op, a, b
+            )))
+        }
+        (Block::F64(a), Block::F64(b), Block::F64(out)) => {
+            constant!(Binary, op, [Add, Divide, Maximum, Minimum, Multiply, Subtract], |op| zip(a, b, out, |a, b| scalar::binary_f64(
+                op, a, b
+            )))
+        }
         (Block::Int(a), Block::Int(b), Block::Int(out)) => match op {
             Binary::Add if from != Primitive::Pred => zip(a, b, out, i64::wrapping_add),
             Binary::Subtract => zip(a, b, out, i64::wrapping_sub),
@@ -340,6 +337,8 @@ mod tests {
     #[test]
     fn the_total_order_orders_zeros_and_nan() {
         let key = |x: f32| total_key(Primitive::F32, u64::from(x.to_bits()));
-        assert!(key(-f32::NAN) < key(f32::NEG_INFINITY) && key(-1.0) < key(-0.5) && key(-0.0) < key(0.0) && key(f32::INFINITY) < key(f32::NAN));
+        assert!(
+            key(-f32::NAN) < key(f32::NEG_INFINITY) && key(-1.0) < key(-0.5) && key(-0.0) < key(0.0) && key(f32::INFINITY) < key(f32::NAN)
+        );
     }
 }

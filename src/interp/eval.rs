@@ -188,7 +188,11 @@ impl<'p, 'm> Evaluation<'p, 'm> {
                 let index = usize::try_from(*index).map_err(|_| fail("an index is negative"))?;
                 match &mut self.values[instr.operands[0]] {
                     Some(Value::Tuple(parts)) if index < parts.len() => {
-                        if last { std::mem::replace(&mut parts[index], Value::Token) } else { parts[index].clone() }
+                        if last {
+                            std::mem::replace(&mut parts[index], Value::Token)
+                        } else {
+                            parts[index].clone()
+                        }
                     }
                     _ => return Err(fail("expected a tuple")),
                 }

@@ -58,7 +58,10 @@ pub fn read(bytes: &[u8]) -> Result<Vec<(String, Array)>, String> {
             8 => {
                 let mut inflated = Vec::new();
                 let limit = size.saturating_add(1);
-                flate2::read::DeflateDecoder::new(data).take(limit).read_to_end(&mut inflated).map_err(|e| format!("`{key}` does not inflate: {e}"))?;
+                flate2::read::DeflateDecoder::new(data)
+                    .take(limit)
+                    .read_to_end(&mut inflated)
+                    .map_err(|e| format!("`{key}` does not inflate: {e}"))?;
                 std::borrow::Cow::Owned(inflated)
             }
             other => return Err(format!("`{key}` is compressed by method {other}, not by deflate")),

@@ -108,7 +108,10 @@ impl<'m> Program<'m> {
             if let Some(to_apply) = op.to_apply {
                 self.functions.insert(id, Rc::new(function(module, to_apply)?));
             }
-            if matches!(op.kind, CollectiveKind::RaggedAllToAll | CollectiveKind::Reduce) || op.has_dynamic_root || !op.slice_sizes.is_empty() {
+            if matches!(op.kind, CollectiveKind::RaggedAllToAll | CollectiveKind::Reduce)
+                || op.has_dynamic_root
+                || !op.slice_sizes.is_empty()
+            {
                 return Err(format!("opcode `{}` in this form", module.instr(id).op.opcode()));
             }
         }

@@ -222,7 +222,14 @@ pub struct Access {
 }
 
 /// Calls `f(offset, count, stride, done)` for stretches of elements `start..start + len` of the row-major order that lie at equal distances.
-pub fn for_each_run(dims: &[usize], strides: &[isize], base: isize, start: usize, len: usize, mut f: impl FnMut(isize, usize, isize, usize)) {
+pub fn for_each_run(
+    dims: &[usize],
+    strides: &[isize],
+    base: isize,
+    start: usize,
+    len: usize,
+    mut f: impl FnMut(isize, usize, isize, usize),
+) {
     let Some((&inner, outer)) = dims.split_last() else {
         if len > 0 {
             f(base, len, 0, 0);

@@ -13,8 +13,10 @@ use crate::values::{Source, inputs};
 
 /// Arguments of `offc equiv`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status 1 if an output differs in any bit; then the first difference is told, and the earliest instruction (of those \
-that both modules have) whose value differs.\n\nExample:\n  offc equiv step.hlo rewritten.hlo --seed 7")]
+#[command(
+    after_help = "Exit status 1 if an output differs in any bit; then the first difference is told, and the earliest instruction (of those \
+that both modules have) whose value differs.\n\nExample:\n  offc equiv step.hlo rewritten.hlo --seed 7"
+)]
 pub struct Args {
     /// The module to compare with
     #[arg(value_name = "ORIGINAL")]

@@ -7,16 +7,18 @@ use offc::ir::Module;
 
 use crate::files::Pending;
 use crate::input::load_verified;
-use offc::interp::npz;
 use crate::outcome::{Failure, tell};
 use crate::terminal::{Progress, Style};
 use crate::values::{Inputs, Source, inputs, together};
+use offc::interp::npz;
 
 /// Arguments of `offc run`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Types that NumPy lacks are kept as bits, the type in the name: arg0__bf16 of uint16.\n\nWith several partitions an input \
+#[command(
+    after_help = "Types that NumPy lacks are kept as bits, the type in the name: arg0__bf16 of uint16.\n\nWith several partitions an input \
 has the dimensions of its parameter, and all get it, or it is cut into equal parts along the dimensions that are larger.\n\nExamples:\n  \
-offc run step.hlo --inputs in.npz --outputs out.npz\n  offc run step.pb --seed 1 --save-inputs in.npz --outputs out.npz")]
+offc run step.hlo --inputs in.npz --outputs out.npz\n  offc run step.pb --seed 1 --save-inputs in.npz --outputs out.npz"
+)]
 pub struct Args {
     /// The module; `-` is standard input
     #[arg(value_name = "IN")]
@@ -83,9 +85,9 @@ pub fn outputs(module: &Module, inputs: &Inputs, outcomes: &[Outcome]) -> Vec<Ar
 fn summary(outputs: &[Array]) -> String {
     let line = |(i, array): (usize, &Array)| {
         let dims: Vec<String> = array.dims.iter().map(ToString::to_string).collect();
-        let (low, high) = (0..array.len()).map(|i| array.complex(i).0).fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| {
-            if v.is_nan() { (v, v) } else { (low.min(v), high.max(v)) }
-        });
+        let (low, high) = (0..array.len())
+            .map(|i| array.complex(i).0)
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| if v.is_nan() { (v, v) } else { (low.min(v), high.max(v)) });
         format!("out{i}  {}[{}]  {low} … {high}\n", array.element.name(), dims.join(","))
     };
     outputs.iter().enumerate().map(line).collect()

@@ -6,8 +6,8 @@ use offc::interp::Array;
 use offc::ir::{Module, Primitive, Shape, ShapeId};
 
 use crate::files;
-use offc::interp::npz;
 use crate::outcome::Failure;
+use offc::interp::npz;
 
 /// Where inputs come from.
 #[derive(Debug, clap::Args)]
@@ -57,7 +57,8 @@ pub fn numbered(read: Vec<(String, Array)>, prefix: &str, path: &Path) -> Result
     let mut arrays = Vec::with_capacity(read.len());
     for (key, array) in read {
         let number: Option<usize> = key.strip_prefix(prefix).and_then(|n| n.parse().ok());
-        let number = number.ok_or_else(|| Failure::Usage(format!("expected arrays `{prefix}0` …, found `{key}` in `{}`", path.display())))?;
+        let number =
+            number.ok_or_else(|| Failure::Usage(format!("expected arrays `{prefix}0` …, found `{key}` in `{}`", path.display())))?;
         arrays.push((number, array));
     }
     arrays.sort_by_key(|(number, _)| *number);
@@ -95,9 +96,8 @@ fn cut(array: &Array, element: Primitive, dims: &[usize], partitions: usize) -> 
     let factor = |(&whole, &part): (&usize, &usize)| (part > 0 && whole % part == 0).then(|| whole / part);
     let factors: Option<Vec<usize>> = array.dims.iter().zip(dims).map(factor).collect();
     let factors = factors.filter(|f| f.iter().product::<usize>() == partitions);
-    let factors = factors.ok_or_else(|| {
-        format!("expected {}, or what {partitions} partitions have of it together, found {:?}", expected(), array.dims)
-    })?;
+    let factors = factors
+        .ok_or_else(|| format!("expected {}, or what {partitions} partitions have of it together, found {:?}", expected(), array.dims))?;
     let strides = array.strides();
     let width = array.width();
     Ok(offc::interp::array::indices(&factors)

@@ -107,9 +107,10 @@ impl Move {
             Self::Broadcast { dims, .. } | Self::Reshape(dims) => dims.clone(),
             Self::Transpose(dimensions) => dimensions.iter().map(|&d| from[d]).collect(),
             Self::Reverse(_) => from.to_vec(),
-            Self::Slice(slices) => {
-                slices.iter().map(|s| usize::try_from((s.limit - s.start).max(0)).expect("not negative").div_ceil(s.stride as usize)).collect()
-            }
+            Self::Slice(slices) => slices
+                .iter()
+                .map(|s| usize::try_from((s.limit - s.start).max(0)).expect("not negative").div_ceil(s.stride as usize))
+                .collect(),
             Self::DynamicSlice { sizes, .. } => sizes.clone(),
         }
     }
@@ -364,7 +365,14 @@ impl<'m> Builder<'m> {
     }
 
     /// Begins a reduction. Its loop is made when somebody needs a result.
-    pub(super) fn reduce(&mut self, id: Option<InstrId>, inputs: &[NodeId], inits: &[NodeId], reduced: &[usize], function: Applied) -> Vec<NodeId> {
+    pub(super) fn reduce(
+        &mut self,
+        id: Option<InstrId>,
+        inputs: &[NodeId],
+        inits: &[NodeId],
+        reduced: &[usize],
+        function: Applied,
+    ) -> Vec<NodeId> {
         for &node in inputs.iter().chain(inits) {
             self.settle(node);
         }
@@ -396,8 +404,10 @@ impl<'m> Builder<'m> {
         }
         let mut assembler = Assembler::new(self, &roots);
         assembler.assemble(self, &roots);
-        let mut sinks: Vec<Sink> =
-            stores.iter().map(|(node, to)| Sink::Store { from: assembler.registers[*node].expect("roots stay"), to: to.access() }).collect();
+        let mut sinks: Vec<Sink> = stores
+            .iter()
+            .map(|(node, to)| Sink::Store { from: assembler.registers[*node].expect("roots stay"), to: to.access() })
+            .collect();
         for &r in reductions {
             let pending = &self.pending[r];
             let dims = self.dims(pending.inputs[0]).to_vec();
@@ -549,7 +559,11 @@ fn move_bits(loads: &mut [Access], tape: &mut Tape, sinks: &mut [Sink]) {
 
 /// Whether two views are of the same memory in the same order.
 fn same(a: &View, b: &View) -> bool {
-    a.slot == b.slot && a.base == b.base && a.dynamic.is_empty() && b.dynamic.is_empty() && coalesce(&a.dims, &a.strides) == coalesce(&b.dims, &b.strides)
+    a.slot == b.slot
+        && a.base == b.base
+        && a.dynamic.is_empty()
+        && b.dynamic.is_empty()
+        && coalesce(&a.dims, &a.strides) == coalesce(&b.dims, &b.strides)
 }
 
 /// Turns the graph behind some values into a tape.
@@ -629,7 +643,8 @@ impl Assembler {
                     self.registers[id] = Some(to);
                     if let (true, Slot::Const(number)) = (self.scalars, view.slot) {
                         let mut value = Block::zeros(lane(view.element), 1);
-                        let memory = crate::interp::lanes::Memory { buffer: &builder.kernel.consts[number], offset: 0, element: view.element };
+                        let memory =
+                            crate::interp::lanes::Memory { buffer: &builder.kernel.consts[number], offset: 0, element: view.element };
                         let at = view.base.unsigned_abs();
                         memory.load(crate::interp::lanes::Run { at, len: 1, stride: 0 }, &mut value, 0);
                         self.steps.push(Step::Splat { value, to });

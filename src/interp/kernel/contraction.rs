@@ -1,9 +1,9 @@
 //! Lowers dot and what is a dot by another name.
 
+use super::Action;
 use super::build::{Builder, NodeId, Unsupported, Value};
 use super::dot::{Dot, algorithm_type};
 use super::shape::ArrayType;
-use super::Action;
 use crate::ir::{DotDims, InstrId, Op, Primitive};
 
 fn sizes(values: &[i64]) -> Result<Vec<usize>, Unsupported> {
@@ -11,7 +11,14 @@ fn sizes(values: &[i64]) -> Result<Vec<usize>, Unsupported> {
 }
 
 impl Builder<'_> {
-    pub(super) fn dot(&mut self, id: InstrId, dot: &crate::ir::Dot, lhs: NodeId, rhs: NodeId, ty: &ArrayType) -> Result<Value, Unsupported> {
+    pub(super) fn dot(
+        &mut self,
+        id: InstrId,
+        dot: &crate::ir::Dot,
+        lhs: NodeId,
+        rhs: NodeId,
+        ty: &ArrayType,
+    ) -> Result<Value, Unsupported> {
         if dot.extras != crate::ir::ContractionExtras::default() {
             return Err("a sparse or block-scaled dot".to_string());
         }

@@ -94,10 +94,30 @@ impl Dot {
             Lane::Complex => Primitive::C128,
         };
         match accumulator {
-            Primitive::F32 => self.product::<f32>(frame, accumulator, |b| if let Block::F32(v) = b { v } else { unreachable!("a block of f32") }, Block::F32),
-            Primitive::F64 => self.product::<f64>(frame, accumulator, |b| if let Block::F64(v) = b { v } else { unreachable!("a block of f64") }, Block::F64),
-            Primitive::S64 => self.product::<i64>(frame, accumulator, |b| if let Block::Int(v) = b { v } else { unreachable!("a block of integers") }, Block::Int),
-            _ => self.product::<[f64; 2]>(frame, accumulator, |b| if let Block::Complex(v) = b { v } else { unreachable!("a complex block") }, Block::Complex),
+            Primitive::F32 => self.product::<f32>(
+                frame,
+                accumulator,
+                |b| if let Block::F32(v) = b { v } else { unreachable!("a block of f32") },
+                Block::F32,
+            ),
+            Primitive::F64 => self.product::<f64>(
+                frame,
+                accumulator,
+                |b| if let Block::F64(v) = b { v } else { unreachable!("a block of f64") },
+                Block::F64,
+            ),
+            Primitive::S64 => self.product::<i64>(
+                frame,
+                accumulator,
+                |b| if let Block::Int(v) = b { v } else { unreachable!("a block of integers") },
+                Block::Int,
+            ),
+            _ => self.product::<[f64; 2]>(
+                frame,
+                accumulator,
+                |b| if let Block::Complex(v) = b { v } else { unreachable!("a complex block") },
+                Block::Complex,
+            ),
         }
     }
 
@@ -126,7 +146,8 @@ impl Dot {
             }
             at
         };
-        let scratch_for = |from: &super::run::Bound<'_>| vec![Block::zeros(lane(from.element()), 0), Block::Int(Vec::new()), Block::Int(Vec::new())];
+        let scratch_for =
+            |from: &super::run::Bound<'_>| vec![Block::zeros(lane(from.element()), 0), Block::Int(Vec::new()), Block::Int(Vec::new())];
         let (mut left_scratch, mut right_scratch) = (scratch_for(&left), scratch_for(&right));
         let mut panel = vec![T::ZERO; DEPTH * COLUMNS];
         let mut strip = vec![T::ZERO; ROWS * DEPTH];
@@ -156,7 +177,13 @@ impl Dot {
                                 let at = read(&left, start, depth, &mut left_scratch);
                                 strip[i * depth..(i + 1) * depth].copy_from_slice(numbers(&left_scratch[at]));
                             }
-                            multiply(&strip[..count * depth], &panel[..width * depth], &mut sums[row * width..(row + count) * width], depth, width);
+                            multiply(
+                                &strip[..count * depth],
+                                &panel[..width * depth],
+                                &mut sums[row * width..(row + count) * width],
+                                depth,
+                                width,
+                            );
                         }
                     }
                     for row in 0..rows {

@@ -3,10 +3,10 @@
 //! A gather clamps start indices so that slices lie inside; a scatter leaves out whole windows that do not. A scatter takes its updates
 //! in the row-major order of their scatter dimensions, so duplicate indices combine in a fixed order.
 
+use super::Action;
 use super::build::{Builder, NodeId, Unsupported, Value};
 use super::run::Frame;
 use super::shape::ArrayType;
-use super::Action;
 use crate::interp::array::indices;
 use crate::interp::lanes::{Block, lane};
 use crate::interp::tape::Applied;
@@ -75,7 +75,14 @@ impl Builder<'_> {
         Ok(Starts { indices, components: sizes(numbers.components)?, batching: batching.into_iter().zip(batch).collect(), window })
     }
 
-    pub(super) fn gather(&mut self, id: InstrId, op: &ir::Gather, operand: NodeId, indices: NodeId, ty: &ArrayType) -> Result<Value, Unsupported> {
+    pub(super) fn gather(
+        &mut self,
+        id: InstrId,
+        op: &ir::Gather,
+        operand: NodeId,
+        indices: NodeId,
+        ty: &ArrayType,
+    ) -> Result<Value, Unsupported> {
         let operand = self.stored(operand);
         let numbers = Numbers {
             index_vector_dim: op.dims.index_vector_dim,

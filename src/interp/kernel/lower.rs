@@ -277,8 +277,14 @@ impl Builder<'_> {
             Op::Scatter(scatter) => self.scatter(id, scatter, &arrays()?)?,
             Op::Dot(dot) => self.dot(id, dot, array(0)?, array(1)?, &ty()?)?,
             Op::CustomCall(call) => match &*call.target {
-                "Sharding" | "SPMDFullToShardShape" | "SPMDShardToFullShape" | "annotate_device_placement" | "MoveToHost" | "MoveToDevice"
-                | "LayoutConstraint" | "xla.sdy.FuncResultSharding" => operands[0].clone(),
+                "Sharding"
+                | "SPMDFullToShardShape"
+                | "SPMDShardToFullShape"
+                | "annotate_device_placement"
+                | "MoveToHost"
+                | "MoveToDevice"
+                | "LayoutConstraint"
+                | "xla.sdy.FuncResultSharding" => operands[0].clone(),
                 // Its bytes are whatever they are until somebody writes them.
                 "AllocateBuffer" => {
                     let ty = ty()?;

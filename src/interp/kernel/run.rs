@@ -182,7 +182,9 @@ impl Loop {
     /// Whether the loop does nothing but write elements of one memory to the same places of another one.
     fn moves(&self, from: Slot, to: Slot) -> bool {
         match (self.loads.as_slice(), self.tape.steps.as_slice(), self.sinks.as_slice()) {
-            ([load], [Step::Load { .. }], [Sink::Store { to: store, .. }]) => load.slot == from && store.slot == to && load.same_elements(store),
+            ([load], [Step::Load { .. }], [Sink::Store { to: store, .. }]) => {
+                load.slot == from && store.slot == to && load.same_elements(store)
+            }
             _ => false,
         }
     }

@@ -22,8 +22,12 @@ impl ArrayType {
         if array.dims.iter().any(|d| d.dynamic) {
             return Err("a shape has a dynamic dimension".to_string());
         }
-        let dims: Vec<usize> = array.dims.iter().map(|d| usize::try_from(d.size)).collect::<Result<_, _>>().map_err(|_| "a dimension is negative")?;
-        dims.iter().try_fold(element.literal_bytes(), |n, &d| n.checked_mul(d)).filter(|&n| n < isize::MAX as usize).ok_or("an array is too large")?;
+        let dims: Vec<usize> =
+            array.dims.iter().map(|d| usize::try_from(d.size)).collect::<Result<_, _>>().map_err(|_| "a dimension is negative")?;
+        dims.iter()
+            .try_fold(element.literal_bytes(), |n, &d| n.checked_mul(d))
+            .filter(|&n| n < isize::MAX as usize)
+            .ok_or("an array is too large")?;
         let default = Layout::default_for(dims.len());
         let layout = array.layout.as_ref().unwrap_or(&default);
         if !layout.tiles.is_empty() || !layout.dim_level_types.is_empty() || layout.tail_padding_alignment_in_elements > 1 {
