@@ -16,5 +16,6 @@ pub mod proto;
 pub mod report;
 pub mod rewrite;
 pub mod sim;
+pub mod text;
 pub mod units;
 pub mod verify;
