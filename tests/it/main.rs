@@ -4,3 +4,4 @@ mod filetests;
 mod machine;
 mod plan;
 mod tidy;
+mod verify;
