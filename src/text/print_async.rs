@@ -120,7 +120,7 @@ fn made_by_parser(module: &Module, calls: CompId) -> bool {
     };
     is(&comp.name, "async_wrapped")
         && is(&root.name, root.op.opcode())
-        && comp.parameters.iter().all(|&p| is(&module.instr(p).name, "async_param"))
+        && comp.parameters.iter().all(|&p| is(&module.instr(p).name, "async_param") || module.instr(p).name.starts_with("param_"))
 }
 
 /// Whether the wrapped operation has no attributes but those that reading gives it, none or the start's.

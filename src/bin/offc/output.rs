@@ -48,7 +48,7 @@ impl<'p> Target<'p> {
 /// The bytes of a module. The gzip header carries no time, so that equal modules give equal bytes.
 pub fn encode(module: &Module, emit: Emit, gzip: bool) -> Result<Vec<u8>, Failure> {
     let bytes = match emit {
-        Emit::Hlo => return Err(Failure::Usage(format!("module `{}` cannot be written yet", module.name))),
+        Emit::Hlo => offc::text::print(module).into_bytes(),
         Emit::Pb => return Err(Failure::Usage(format!("module `{}` cannot be written yet", module.name))),
     };
     if !gzip {
