@@ -7,7 +7,7 @@ pub mod sink_update;
 use crate::pass::{Pass, Pipeline, PipelineError, Stage};
 
 /// The pipeline that runs where the user names none.
-pub const DEFAULT_PIPELINE: &str = "fit,dce";
+pub const DEFAULT_PIPELINE: &str = "sink-update,fit,dce";
 
 /// Names and one-line descriptions of all passes.
 pub const PASSES: &[(&str, &str)] = &[

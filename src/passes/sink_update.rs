@@ -17,6 +17,8 @@
 //! entry: %m' = fusion(%m, get-tuple-element(%while))     entry: %m' = get-tuple-element(%while)
 //! ```
 //!
+//! A program that fits its budget is left alone.
+//!
 //! # Refuses
 //! Updates that read anything that is not a scalar from before the loop (a global norm), states that are not donated to the very output that replaces
 //! them, states with another reader after the loop or a reader in the body that is not this row before its update.
@@ -29,9 +31,9 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::analysis::Users;
 use crate::analysis::loops::{Access, Kind, Loop, Loops, Write};
-use crate::ir::{Dim, InstrId, Insertion, Instruction, Module, Op, Shape, ShapeId};
+use crate::analysis::{Analyses, Users};
+use crate::ir::{Dim, Insertion, InstrId, Instruction, Module, Op, Shape, ShapeId};
 use crate::pass::{Changed, Entry, Log, Pass, PassCx, PassError};
 use crate::rewrite::{FusedBuilder, LoopEdit, LoopHandle, NewElement, define_take};
 
@@ -43,7 +45,10 @@ impl Pass for SinkUpdate {
     fn name(&self) -> &'static str {
         "sink-update"
     }
-    fn run(&self, module: &mut Module, _: &mut PassCx, log: &mut Log) -> Result<Changed, PassError> {
+    fn run(&self, module: &mut Module, cx: &mut PassCx, log: &mut Log) -> Result<Changed, PassError> {
+        if Analyses::new(module).memory().device_bytes() <= cx.memory.get() {
+            return Ok(Changed::No);
+        }
         let count = sink_updates(module);
         let text = format!("{count} updates moved into the loop that makes their gradient");
         log.entries.push(Entry { pass: self.name(), changed: count > 0, text, plan: None });
@@ -97,9 +102,11 @@ struct State {
 fn find(module: &Module) -> Option<Sink> {
     let users = Users::of(module);
     let loops = Loops::of(module, &users);
-    loops.loops.iter().filter(|l| l.home == module.entry_id()).find_map(|this| {
-        (0..this.elements.len()).find_map(|element| candidate(module, &users, this, element))
-    })
+    loops
+        .loops
+        .iter()
+        .filter(|l| l.home == module.entry_id())
+        .find_map(|this| (0..this.elements.len()).find_map(|element| candidate(module, &users, this, element)))
 }
 
 fn candidate(module: &Module, users: &Users, this: &Loop, gradient: usize) -> Option<Sink> {
@@ -107,7 +114,10 @@ fn candidate(module: &Module, users: &Users, this: &Loop, gradient: usize) -> Op
     let Access::Fused { fusion: writer } = write.access else { return None };
     let stack = module.instr(this.elements[gradient].initial).shape;
     let dims = &module.shapes.array(stack)?.dims;
-    if !write.index.covers(this.trips?, dims.first()?.size) || !this.reads(module, users, gradient)?.is_empty() || dims.iter().any(|d| d.dynamic) {
+    if !write.index.covers(this.trips?, dims.first()?.size)
+        || !this.reads(module, users, gradient)?.is_empty()
+        || dims.iter().any(|d| d.dynamic)
+    {
         return None;
     }
     if users.callers(this.body).len() != 1 || !matches!(module.instr(this.elements[gradient].next).op, Op::Fusion(_)) {
@@ -240,7 +250,14 @@ fn state(module: &Module, users: &Users, this: &Loop, update: InstrId, operand: 
 fn reads_at_once(module: &Module, user: InstrId) -> bool {
     !matches!(
         module.instr(user).op,
-        Op::Bitcast | Op::GetTupleElement { .. } | Op::OptBarrier | Op::AsyncStart(_) | Op::CopyStart { .. } | Op::AddDependency | Op::Call { .. } | Op::Conditional { .. }
+        Op::Bitcast
+            | Op::GetTupleElement { .. }
+            | Op::OptBarrier
+            | Op::AsyncStart(_)
+            | Op::CopyStart { .. }
+            | Op::AddDependency
+            | Op::Call { .. }
+            | Op::Conditional { .. }
     )
 }
 
@@ -413,7 +430,9 @@ fn drop_writer(module: &mut Module, sink: &Sink) {
     let mut removed: FxHashSet<InstrId> = [writer].into_iter().collect();
     for &id in &module.comp(body).order {
         let instr = module.instr(id);
-        if matches!(instr.op, Op::GetTupleElement { index } if usize::try_from(index) == Ok(sink.gradient)) && instr.operands[0] == sink.this.parameter {
+        if matches!(instr.op, Op::GetTupleElement { index } if usize::try_from(index) == Ok(sink.gradient))
+            && instr.operands[0] == sink.this.parameter
+        {
             removed.insert(id);
         }
     }
@@ -522,7 +541,13 @@ fn reachable(module: &Module, roots: &[InstrId]) -> FxHashSet<InstrId> {
     seen
 }
 
-fn slice_row(module: &mut Module, builder: &mut FusedBuilder, stack: InstrId, index: &[InstrId], taken: &mut FxHashSet<Box<str>>) -> InstrId {
+fn slice_row(
+    module: &mut Module,
+    builder: &mut FusedBuilder,
+    stack: InstrId,
+    index: &[InstrId],
+    taken: &mut FxHashSet<Box<str>>,
+) -> InstrId {
     let shape = as_row(module, module.instr(stack).shape);
     let sizes = module.shapes.array(shape).map_or_else(Vec::new, |a| a.dims.iter().map(|d| d.size).collect());
     let name = Module::fresh_name("dynamic_slice", taken);

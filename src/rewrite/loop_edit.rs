@@ -65,7 +65,8 @@ impl LoopEdit {
     pub fn apply(&self, module: &mut Module, handle: &LoopHandle, new_takes: &[InstrId]) {
         let old = module.instr(handle.init).operands.len();
         let kept: Vec<usize> = (0..old).filter(|n| !self.drop.contains(n)).collect();
-        let renumbered: FxHashMap<i64, i64> = (0i64..).zip(&kept).map(|(new, &old)| (i64::try_from(old).expect("a tuple is small"), new)).collect();
+        let renumbered: FxHashMap<i64, i64> =
+            (0i64..).zip(&kept).map(|(new, &old)| (i64::try_from(old).expect("a tuple is small"), new)).collect();
         let is_new: FxHashSet<InstrId> = new_takes.iter().copied().collect();
         let condition_parameter = module.comp(handle.condition).parameters.first().copied();
         for (comp, tuples) in [
@@ -99,7 +100,9 @@ impl LoopEdit {
         let shape = module.shapes.intern(Shape::Tuple(shapes));
         module.instructions[handle.init].operands = initial;
         module.instructions[handle.root].operands = next;
-        for id in [Some(handle.init), Some(handle.instr), Some(handle.parameter), Some(handle.root), condition_parameter].into_iter().flatten() {
+        for id in
+            [Some(handle.init), Some(handle.instr), Some(handle.parameter), Some(handle.root), condition_parameter].into_iter().flatten()
+        {
             module.instructions[id].shape = shape;
         }
         for comp in [handle.home, handle.body, handle.condition] {
@@ -123,7 +126,10 @@ impl LoopEdit {
         (0..self.add.len())
             .map(|n| {
                 let index = i64::try_from(self.index_of_added(module, handle, n)).expect("a tuple is small");
-                let of = |&&t: &&InstrId| matches!(module.instr(t).op, Op::GetTupleElement { index: i } if i == index) && module.instr(t).operands[0] == handle.parameter;
+                let of = |&&t: &&InstrId| {
+                    matches!(module.instr(t).op, Op::GetTupleElement { index: i } if i == index)
+                        && module.instr(t).operands[0] == handle.parameter
+                };
                 new_takes.iter().find(of).copied()
             })
             .collect()

@@ -9,7 +9,8 @@ use proptest::prelude::*;
 type Draft = (u64, Vec<u32>, Vec<usize>, bool, bool);
 
 fn drafts() -> impl Strategy<Value = Vec<Draft>> {
-    let one = (1u64..64, prop::collection::vec(1u32..9, 1..4), prop::collection::vec(1usize..4, 0..3), any::<bool>(), prop::bool::weighted(0.9));
+    let one =
+        (1u64..64, prop::collection::vec(1u32..9, 1..4), prop::collection::vec(1usize..4, 0..3), any::<bool>(), prop::bool::weighted(0.9));
     prop::collection::vec(one, 1..10)
 }
 
