@@ -388,7 +388,7 @@ fn apply(module: &mut Module, sink: &Sink) {
     let after: Vec<Insertion> = results.iter().map(|&instr| Insertion { position: while_place + 1, instr }).collect();
     module.splice(handle.home, after, &removed);
     new_takes.extend(results);
-    drop_writer(module, sink);
+    drop_writer(module, sink, &new_takes);
     edit.apply(module, handle, &new_takes);
 }
 
@@ -423,8 +423,8 @@ fn update_and_takes(module: &Module, sink: &Sink) -> FxHashSet<InstrId> {
     removed
 }
 
-/// Takes the write of the gradient, and what takes the stack, out of the body.
-fn drop_writer(module: &mut Module, sink: &Sink) {
+/// Takes the write of the gradient, and what takes the stack, out of the body. New takes may bear the stack's old index already.
+fn drop_writer(module: &mut Module, sink: &Sink, new_takes: &[InstrId]) {
     let Access::Fused { fusion: writer } = sink.write.access else { unreachable!("`candidate` takes fused writes only") };
     let body = sink.this.body;
     let mut removed: FxHashSet<InstrId> = [writer].into_iter().collect();
@@ -432,6 +432,7 @@ fn drop_writer(module: &mut Module, sink: &Sink) {
         let instr = module.instr(id);
         if matches!(instr.op, Op::GetTupleElement { index } if usize::try_from(index) == Ok(sink.gradient))
             && instr.operands[0] == sink.this.parameter
+            && !new_takes.contains(&id)
         {
             removed.insert(id);
         }

@@ -18,7 +18,9 @@ pub(super) fn proposals(state: &State<'_>, v: ValueIndex, needed_at: Instant) ->
     }
     let mut out = Vec::new();
     if state.ways.offload {
-        out.extend(offload(state, v, after, needed_at));
+        for wait in [false, true] {
+            out.extend(offload(state, v, after, needed_at, wait));
+        }
     }
     if state.ways.recompute {
         for prefer_keeping in [true, false] {
@@ -28,8 +30,9 @@ pub(super) fn proposals(state: &State<'_>, v: ValueIndex, needed_at: Instant) ->
     out
 }
 
-/// Out as early as the link has room, back as late as it still arrives in time; if that does not fit the gap, the step waits.
-fn offload(state: &State<'_>, v: ValueIndex, after: Instant, needed_at: Instant) -> Option<Proposal> {
+/// Out as early as the link has room, back as late as it still arrives in time; if that does not fit the gap, the step waits. With `wait`, the
+/// step waits for the copy out as well, so that the memory is free just after the last use.
+fn offload(state: &State<'_>, v: ValueIndex, after: Instant, needed_at: Instant, wait: bool) -> Option<Proposal> {
     let problem = state.problem;
     let value = &problem.values[v as usize];
     let runs = problem.runs(value);
@@ -41,6 +44,9 @@ fn offload(state: &State<'_>, v: ValueIndex, after: Instant, needed_at: Instant)
     let deadline = state.begin[state.enter(needed_at) as usize];
     let mut cost = Nanos::from_f64(back_time.as_f64() * COPY_PRESSURE);
     let (sent, out_begin, home_free) = if state.on_host(v, after + 1) {
+        if wait {
+            return None;
+        }
         (None, None, state.begin[after as usize + 1])
     } else {
         if state.host + value.bytes > problem.host_memory {
@@ -50,8 +56,15 @@ fn offload(state: &State<'_>, v: ValueIndex, after: Instant, needed_at: Instant)
         cost += Nanos::from_f64(out_time.as_f64() * COPY_PRESSURE);
         let begin = state.out.earliest(state.begin[value.born as usize + 1], out_time);
         let start = step_by(begin)?.max(state.place_after(v, value.born + 1)?);
-        let done = step_at(begin + out_time)?.max(state.place_after(v, after + 1)?).max(start);
-        (Some(Sent { start, done }), Some(begin), begin + out_time)
+        let soonest = state.place_after(v, after + 1)?.max(start);
+        if wait {
+            let now = state.begin[state.enter(soonest) as usize];
+            cost += (begin + out_time) - now;
+            (Some(Sent { start, done: soonest }), Some(begin), now.max(begin))
+        } else {
+            let done = step_at(begin + out_time)?.max(soonest);
+            (Some(Sent { start, done }), Some(begin), begin + out_time)
+        }
     };
     let freed = sent.map_or_else(|| state.place_after(v, after + 1), |s| Some(s.done))?;
     if freed >= needed_at {
