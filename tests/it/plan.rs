@@ -43,7 +43,7 @@ fn problem(drafts: &[Draft], rate: u64) -> Problem {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever the search returns is valid, and takes exactly the memory that it says.
     #[test]
