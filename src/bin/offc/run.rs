@@ -71,7 +71,7 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     {
         let need = Bytes(placement.device as u64);
         let message = format!("the program needs {need} ({} bytes) of device memory, the arena has {arena} bytes", need.0);
-        return Err(Failure::Infeasible(message));
+        return Err(Failure::Infeasible { text: message, json: None });
     }
     let inputs = inputs(&args.source, module, args.partitions.into())?;
     if let Some(path) = &args.save_inputs {
