@@ -4,7 +4,7 @@ use clap::{ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::outcome::Failure;
 use crate::terminal::Style;
-use crate::{devices, explain, outcome, peak};
+use crate::{devices, explain, outcome, peak, simulate};
 
 /// Makes a compiled JAX/XLA training step fit a GPU memory budget, bit for bit.
 ///
@@ -44,6 +44,8 @@ pub enum Color {
 pub enum Command {
     /// Tell what a module needs of memory, and what is alive when it needs most
     Peak(peak::Args),
+    /// Play a module on a machine: what a step takes, and where its time goes
+    Simulate(simulate::Args),
     /// Show the machines that are known by name
     Devices(devices::Args),
     /// Explain a diagnostic code, or list all
@@ -61,6 +63,7 @@ pub fn run(cli: Cli) -> u8 {
     let style = Style::of(cli.color);
     let result = match cli.command {
         Command::Peak(args) => peak::run(&args, style),
+        Command::Simulate(args) => simulate::run(&args, style),
         Command::Devices(args) => devices::run(&args),
         Command::Explain(args) => explain::run(&args, style),
         Command::Completions { shell } => completions(shell),

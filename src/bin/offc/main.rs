@@ -4,12 +4,14 @@
 //! its exit status), [`terminal`] (colour, progress).
 
 mod cli;
+mod device;
 mod devices;
 mod explain;
 mod files;
 mod input;
 mod outcome;
 mod peak;
+mod simulate;
 mod terminal;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
