@@ -9,6 +9,7 @@ pub mod heap;
 pub mod inplace;
 pub mod layouts;
 pub mod live;
+pub mod loops;
 pub mod memory;
 pub mod schedule;
 pub mod settle;

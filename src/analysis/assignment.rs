@@ -14,7 +14,7 @@
 //!
 //! Cost: O((buffers × donated parameters and results + heap) log n).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Analyses;
 use super::aliases::{Buffer, BufferKind};
@@ -81,6 +81,17 @@ pub enum HeapEvent {
     Free(ValueId),
 }
 
+/// A value in a heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct InHeap {
+    /// The heap.
+    pub allocation: u32,
+    /// Values of one group lie at one offset: aliases, and results that took over an operand's memory.
+    pub group: u32,
+    /// Whether another value took the memory over at the last instant of this one, which then does not count there.
+    pub taken_over: bool,
+}
+
 /// Where everything lies.
 #[derive(Clone, Debug)]
 pub struct Assignment {
@@ -88,8 +99,8 @@ pub struct Assignment {
     pub allocations: Vec<Allocation>,
     /// Allocation and offset of each buffer; `None` for buffers without bytes.
     of_buffer: Vec<Option<(u32, u64)>>,
-    /// Offset in the heap of each value that the heap simulation placed by taking over another buffer.
-    of_value: EntityMap<ValueId, Option<u64>>,
+    /// Values that lie in a heap.
+    in_heap: EntityMap<ValueId, Option<InHeap>>,
     /// What each heap did, in order; one list a memory space, ascending.
     pub traces: Vec<(i64, Vec<(Time, HeapEvent)>)>,
     /// Bytes of constants in functions that are applied inside other instructions.
@@ -105,13 +116,14 @@ impl Assignment {
         let mut this = Self {
             allocations: Vec::new(),
             of_buffer: vec![None; buffers.len()],
-            of_value: EntityMap::with_default(None),
+            in_heap: EntityMap::with_default(None),
             traces: Vec::new(),
             applied_constants: 0,
             temp: BTreeMap::new(),
             bases: Vec::new(),
         };
-        let mut pool = Pool { analyses, assignment: &mut this, open: Vec::new(), contents: Vec::new(), waiting: Vec::new() };
+        let mut pool =
+            Pool { analyses, assignment: &mut this, open: Vec::new(), contents: Vec::new(), taken: Vec::new(), waiting: Vec::new() };
         for buffer in assignment_order(analyses) {
             pool.assign(buffer);
         }
@@ -141,9 +153,8 @@ impl Assignment {
         for &buffer in waiting {
             for &value in &analyses.buffers().get(buffer).values {
                 if let Some(group) = run.group[value] {
-                    let offset = offsets[group as usize];
-                    self.of_value[value] = Some(offset);
-                    self.of_buffer[buffer.index()] = Some((index, offset));
+                    self.in_heap[value] = Some(InHeap { allocation: index, group, taken_over: run.released[value] });
+                    self.of_buffer[buffer.index()] = Some((index, offsets[group as usize]));
                 }
             }
         }
@@ -191,6 +202,14 @@ impl Assignment {
         let (index, offset) = self.of_buffer[buffer.index()]?;
         Some((&self.allocations[index as usize], self.bases[index as usize] + offset))
     }
+    /// The heap and the group of a value; `None` where it lies elsewhere or has no bytes.
+    pub fn in_heap(&self, value: ValueId) -> Option<InHeap> {
+        self.in_heap[value]
+    }
+    /// The allocation of a buffer, by its place in `allocations`.
+    pub fn allocation_of(&self, buffer: BufferId) -> Option<usize> {
+        self.of_buffer[buffer.index()].map(|(index, _)| index as usize)
+    }
     /// Bytes of the temporary block of a memory space.
     pub fn temp(&self, color: i64) -> u64 {
         self.temp.get(&color).copied().unwrap_or(0)
@@ -225,7 +244,9 @@ struct Pool<'a, 'm> {
     /// Donated parameters and results, largest first.
     open: Vec<u32>,
     /// What lies in each allocation: values by their live ranges.
-    contents: Vec<BTreeMap<(Time, Time, ValueId), ()>>,
+    contents: Vec<BTreeSet<(Time, Time, ValueId)>>,
+    /// Spans of the clock that each allocation is taken all over.
+    taken: Vec<Spans>,
     /// Buffers left to the heap.
     waiting: Vec<BufferId>,
 }
@@ -259,13 +280,15 @@ impl Pool<'_, '_> {
     }
     fn open_new(&mut self, id: BufferId, buffer: &Buffer, kind: AllocationKind) {
         self.assignment.new_allocation(id, buffer, kind);
-        self.contents.push(BTreeMap::new());
+        self.contents.push(BTreeSet::new());
+        self.taken.push(Spans(0));
         self.put(self.last(), buffer);
     }
     fn put(&mut self, allocation: u32, buffer: &Buffer) {
         for &value in &buffer.values {
             let range = self.analyses.buffers().range(value);
-            self.contents[allocation as usize].insert((range.start, range.end, value), ());
+            self.contents[allocation as usize].insert((range.start, range.end, value));
+            self.taken[allocation as usize].0 |= Spans::inside(self.analyses.schedule().end(), range).0;
         }
     }
     /// Puts the buffer into an allocation that exists, if it fits into one.
@@ -282,7 +305,10 @@ impl Pool<'_, '_> {
             }
         }
         let found = candidates.into_iter().find(|&a| self.fits(a, buffer));
-        let found = found.or_else(|| self.open.iter().rev().copied().find(|&a| self.fits(a, buffer)));
+        let end = self.analyses.schedule().end();
+        let wanted = buffer.values.iter().fold(0, |w, &v| w | Spans::touched(end, self.analyses.buffers().range(v)).0);
+        let open = self.open.iter().rev().copied().filter(|&a| self.taken[a as usize].0 & wanted == 0);
+        let found = found.or_else(|| open.into_iter().find(|&a| self.fits(a, buffer)));
         let Some(index) = found else { return false };
         self.assignment.of_buffer[id.index()] = Some((index, 0));
         self.assignment.allocations[index as usize].live_out |= buffer.live_out;
@@ -310,8 +336,8 @@ impl Pool<'_, '_> {
             let free = contents
                 .range(..=(range.end, Time::MAX, ValueId::new(u32::MAX as usize)))
                 .rev()
-                .take_while(|((_, end, _), ())| *end >= range.start)
-                .all(|(&(_, _, other), ())| !interferes(self.analyses, value, other));
+                .take_while(|(_, end, _)| *end >= range.start)
+                .all(|&(_, _, other)| !interferes(self.analyses, value, other));
             free && !self.copies_from(index, value)
         })
     }
@@ -327,6 +353,24 @@ impl Pool<'_, '_> {
                     .filter(defined_there)
                     .any(|v| self.assignment.of_buffer[self.analyses.buffers().of_value(v).index()].is_some_and(|(a, _)| a == index))
             })
+    }
+}
+
+/// A set of 64 equal spans of the clock, which rules most allocations out at once.
+struct Spans(u64);
+
+impl Spans {
+    /// The spans that lie in a live range, both ends included.
+    fn inside(end: Time, range: LiveRange) -> Self {
+        Self::of(end, |first, last| range.start <= first && last <= range.end)
+    }
+    /// The spans of which a live range has at least two instants: more than two ranges that follow each other share.
+    fn touched(end: Time, range: LiveRange) -> Self {
+        Self::of(end, |first, last| range.start.max(first) < range.end.min(last))
+    }
+    fn of(end: Time, holds: impl Fn(Time, Time) -> bool) -> Self {
+        let width = end / 64 + 1;
+        Self((0..64).filter(|&i| holds(i * width, (i + 1) * width)).fold(0, |bits, i| bits | 1 << i))
     }
 }
 
@@ -358,6 +402,8 @@ fn takes_over(analyses: &Analyses<'_>, user: ValueId, operand: LiveRange) -> boo
 struct HeapRun {
     groups: Vec<Group>,
     group: EntityMap<ValueId, Option<u32>>,
+    /// Values whose memory another value took over.
+    released: EntityMap<ValueId, bool>,
     trace: Vec<(Time, HeapEvent)>,
 }
 
@@ -365,7 +411,8 @@ impl HeapRun {
     fn of(analyses: &Analyses<'_>, waiting: &[BufferId]) -> Self {
         let (module, values, buffers) = (analyses.module(), analyses.values(), analyses.buffers());
         let bytes = |v: ValueId| module.shapes.byte_size(values.get(v).shape);
-        let mut this = Self { groups: Vec::new(), group: EntityMap::with_default(None), trace: Vec::new() };
+        let mut this =
+            Self { groups: Vec::new(), group: EntityMap::with_default(None), released: EntityMap::with_default(false), trace: Vec::new() };
         let mut assigned = EntityMap::<ValueId, bool>::with_default(false);
         let mut list: Vec<ValueId> =
             waiting.iter().flat_map(|&b| buffers.get(b).values.iter().copied()).filter(|&v| bytes(v) > 0).collect();
@@ -375,8 +422,6 @@ impl HeapRun {
         }
         let mut by_end = list.clone();
         by_end.sort_by_key(|&v| (buffers.range(v).end, buffers.range(v).start, v));
-        // End of each value, longer than its range once another value took its memory over; and whether it was released early.
-        let mut released = EntityMap::<ValueId, bool>::with_default(false);
         let mut interval = EntityMap::<ValueId, (u32, u32)>::with_default((0, 0));
         let mut first_of = EntityMap::<BufferId, Option<ValueId>>::with_default(None);
         let mut tick: Tick = 0;
@@ -390,9 +435,9 @@ impl HeapRun {
                 let shared = match first_of[buffer] {
                     Some(first) => Some(first),
                     None if buffers.get(buffer).values.len() == 1 => {
-                        let operand = dying_operand(analyses, value, now, |v| assigned[v] && !released[v]);
+                        let operand = dying_operand(analyses, value, now, |v| assigned[v] && !this.released[v]);
                         if let Some(operand) = operand {
-                            released[operand] = true;
+                            this.released[operand] = true;
                             this.free(&mut tick, now, operand, &interval);
                         }
                         operand
@@ -420,7 +465,7 @@ impl HeapRun {
             }
             while let Some(&value) = by_end.get(next_end).filter(|&&v| buffers.range(v).end == now) {
                 next_end += 1;
-                if !released[value] {
+                if !this.released[value] {
                     this.free(&mut tick, now, value, &interval);
                 }
             }

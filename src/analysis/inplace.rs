@@ -36,8 +36,8 @@ pub fn in_place_pairs(module: &Module, id: InstrId) -> Vec<InPlace> {
             pairs
         }
         Op::CustomCall(call) => declared(&call.aliasing),
-        // A newer XLA says here what the wrapped computation says as well.
-        Op::AsyncStart(_) => Vec::new(),
+        // An asynchronous all-reduce says so here.
+        Op::AsyncStart(start) => declared(&start.aliasing),
         _ => direct(module, id),
     }
 }

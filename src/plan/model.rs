@@ -16,8 +16,8 @@ use super::pure::is_pure;
 
 /// Alignment of device buffers.
 const ALIGNMENT: u64 = 256;
-/// Smaller values are not worth a copy or a kernel.
-const SMALLEST: u64 = 64 << 10;
+/// Values below this share of the heap's peak are not worth a copy or a kernel.
+const SMALLEST_SHARE: u64 = 1 << 15;
 
 /// A problem and what its numbers mean.
 #[derive(Clone, Debug)]
@@ -49,6 +49,7 @@ pub fn model(analyses: &Analyses<'_>, machine: &Machine, prices: &Prices, heap: 
         homes.push(home);
     }
     let mut builder = Builder { analyses, module, machine, prices, runs: &runs, index: EntityMap::with_default(None) };
+    let smallest = Bytes(analyses.curve(DEVICE).heap.iter().copied().max().unwrap_or(0) / SMALLEST_SHARE);
     let mut values = Vec::new();
     let mut names = Vec::new();
     for (_, buffer) in analyses.buffers().iter() {
@@ -57,7 +58,7 @@ pub fn model(analyses: &Analyses<'_>, machine: &Machine, prices: &Prices, heap: 
         }
         let bytes = Bytes(buffer.bytes).align_up(ALIGNMENT);
         let only = match buffer.values.as_slice() {
-            &[value] if bytes >= Bytes(SMALLEST) => builder.value(value, bytes),
+            &[value] if bytes >= smallest => builder.value(value, bytes),
             _ => None,
         };
         match only {

@@ -70,7 +70,18 @@ fn best(state: &State<'_>, value: ValueIndex, needed_at: Instant) -> Option<(f64
     scored.min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
+/// Where the budget cannot be met, the choices up to the lowest peak stay.
 fn greedy(state: &mut State<'_>) {
+    let mut lowest = (state.peak().0, state.made.len());
+    descend(state, &mut lowest);
+    if state.excess() > 0 {
+        while state.made.len() > lowest.1 {
+            state.undo(state.made.len() - 1);
+        }
+    }
+}
+
+fn descend(state: &mut State<'_>, lowest: &mut (Bytes, usize)) {
     loop {
         let before = state.excess();
         if before == 0 {
@@ -85,14 +96,14 @@ fn greedy(state: &mut State<'_>) {
                 }
             }
         }
-        drain(state, &mut queue);
+        drain(state, &mut queue, lowest);
         if state.excess() >= before {
             return;
         }
     }
 }
 
-fn drain(state: &mut State<'_>, queue: &mut BinaryHeap<Entry>) {
+fn drain(state: &mut State<'_>, queue: &mut BinaryHeap<Entry>, lowest: &mut (Bytes, usize)) {
     while let Some(entry) = queue.pop() {
         let Some((score, proposal)) = best(state, entry.value, entry.needed_at) else { continue };
         if queue.peek().is_some_and(|next| score > next.score) {
@@ -100,6 +111,9 @@ fn drain(state: &mut State<'_>, queue: &mut BinaryHeap<Entry>) {
             continue;
         }
         state.make(proposal);
+        if state.peak().0 < lowest.0 {
+            *lowest = (state.peak().0, state.made.len());
+        }
         if state.excess() == 0 {
             return;
         }
@@ -111,14 +125,14 @@ fn trim(state: &mut State<'_>) {
     let mut by_cost: Vec<(ValueIndex, Instant, Nanos)> =
         state.made.iter().map(|p| (p.choice.value, p.choice.needed_at, p.choice.cost)).collect();
     by_cost.sort_by_key(|&(value, needed_at, cost)| (std::cmp::Reverse(cost), needed_at, value));
-    let allowed = state.excess();
+    let allowed = (state.excess(), state.peak().0);
     for (value, needed_at, _) in by_cost {
         let Some(n) = find(state, value, needed_at) else { continue };
         if !state.undoable(n) {
             continue;
         }
         let undone = state.undo(n);
-        if state.excess() > allowed {
+        if state.excess() > allowed.0 || state.peak().0 > allowed.1.max(state.problem.device_memory) {
             state.make(undone);
         }
     }

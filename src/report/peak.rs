@@ -4,8 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::analysis::memory::{Memory, alive};
-use crate::analysis::{Analyses, Buffer, BufferKind, Time};
+use crate::analysis::memory::{Alive, Memory, alive_at};
+use crate::analysis::settle::settle;
+use crate::analysis::{Analyses, BufferKind, Time};
 use crate::ir::{ArrayShape, DEVICE, InstrId, Module, Shape};
 use crate::units::Bytes;
 
@@ -65,28 +66,28 @@ pub enum HolderKind {
 }
 
 impl PeakReport {
-    /// Looks at a module. Costs what the buffer assignment costs, and O(buffers · log) to sort.
+    /// Looks at a module as XLA settles it. Costs what the buffer assignment costs, and O(buffers · log) to sort.
     pub fn of(analyses: &Analyses<'_>) -> Self {
+        match settle(analyses.module()) {
+            Some(settled) => Self::of_settled(&Analyses::new(&settled)),
+            None => Self::of_settled(analyses),
+        }
+    }
+
+    fn of_settled(analyses: &Analyses<'_>) -> Self {
         let module = analyses.module();
         let memory = *analyses.memory();
         let (instant, _) = analyses.curve(DEVICE).peak();
         let schedule = analyses.schedule();
-        let at = module.live().map(|(_, id)| id).find(|&id| schedule.time(id).is_some_and(|t| t as usize == instant));
-        let mut held: Vec<Holder> = analyses
-            .buffers()
-            .iter()
-            .filter(|(_, b)| b.color == DEVICE && b.bytes > 0 && b.kind != BufferKind::Tuple)
-            .filter(|(_, b)| is_held(analyses, b, instant))
-            .map(|(_, b)| holder(analyses, b))
-            .collect();
-        held.sort_by_key(|h| std::cmp::Reverse(h.bytes));
+        let time = Time::try_from(instant).expect("the clock counts in this type");
+        let held: Vec<Holder> = alive_at(analyses, DEVICE, time).iter().map(|a| holder(analyses, *a)).collect();
         Self {
             schema_version: 1,
             module: module.name.to_string(),
             memory,
             device: memory.device_bytes(),
             host: memory.host_bytes(),
-            at: at.map(|id| module.instr(id).name.to_string()),
+            at: schedule.sequence.get(instant).map(|&id| module.instr(id).name.to_string()),
             instant: (instant, schedule.end() as usize),
             alive_bytes: held.iter().map(|h| h.bytes).sum(),
             alive: held,
@@ -99,15 +100,15 @@ impl PeakReport {
     }
 }
 
-/// Parameters, results and constants are held throughout; the rest while alive.
-fn is_held(analyses: &Analyses<'_>, buffer: &Buffer, instant: usize) -> bool {
-    buffer.is_pinned() || alive(analyses, buffer).iter().any(|&(from, to)| (from as usize..=to as usize).contains(&instant))
-}
-
-fn holder(analyses: &Analyses<'_>, buffer: &Buffer) -> Holder {
+fn holder(analyses: &Analyses<'_>, alive: Alive) -> Holder {
     let (module, values) = (analyses.module(), analyses.values());
-    let first = values.get(buffer.values[0]);
+    let buffer = analyses.buffers().get(alive.buffer);
+    let first = values.get(alive.value);
     let instr = module.instr(first.instr);
+    // A loop's parameter has no name of its own; what it is merged with has one.
+    let named = |id: InstrId| module.instr(id).attrs.metadata.as_ref().map(|m| m.op_name.to_string()).filter(|name| !name.is_empty());
+    let aliases = || buffer.values.iter().find_map(|&v| named(values.get(v).instr));
+    let op_name = named(first.instr).or_else(aliases).unwrap_or_default();
     let kind = match buffer.kind {
         BufferKind::Parameter { .. } => HolderKind::Argument,
         BufferKind::Constant => HolderKind::Constant,
@@ -116,10 +117,10 @@ fn holder(analyses: &Analyses<'_>, buffer: &Buffer) -> Holder {
     };
     Holder {
         name: place(module, first.instr, &values.positions.path(module, instr.shape, first.position)),
-        bytes: buffer.bytes,
+        bytes: alive.bytes,
         kind,
         shape: shape(module.shapes.get(first.shape)),
-        op_name: instr.attrs.metadata.as_ref().map_or_else(String::new, |m| m.op_name.to_string()),
+        op_name,
         live: buffer.live,
     }
 }
@@ -180,7 +181,7 @@ impl fmt::Display for Text<'_> {
                 HolderKind::Temp => "temp",
             };
             let line = format!("  {:>10}  {kind:8}  {:names$}  {:shapes$}  {}", Bytes(h.bytes).to_string(), h.name, h.shape, h.op_name);
-            writeln!(f, "{}", line.trim_end())?;
+            writeln!(f, "{}", clip(line.trim_end()))?;
         }
         if shown.len() < r.alive.len() {
             let rest = &r.alive[shown.len()..];
@@ -188,4 +189,17 @@ impl fmt::Display for Text<'_> {
         }
         Ok(())
     }
+}
+
+/// Takes the middle out of what is wider than the terminal is taken to be: the end of an op name tells most.
+fn clip(line: &str) -> String {
+    const WIDTH: usize = 100;
+    let length = line.chars().count();
+    if length <= WIDTH {
+        return line.to_string();
+    }
+    let at = line.rfind("  ").map_or(0, |i| line[..i].chars().count() + 2).min(WIDTH - 20);
+    let head: String = line.chars().take(at).collect();
+    let tail: String = line.chars().skip(length - (WIDTH - at - 1)).collect();
+    format!("{head}…{tail}")
 }

@@ -4,7 +4,7 @@ use clap::{ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::outcome::Failure;
 use crate::terminal::Style;
-use crate::{devices, explain, outcome, peak, simulate};
+use crate::{check, convert, devices, explain, outcome, peak, rewrite, simulate};
 
 /// Makes a compiled JAX/XLA training step fit a GPU memory budget, bit for bit.
 ///
@@ -42,10 +42,16 @@ pub enum Color {
 /// One command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Make a step fit a memory budget
+    Rewrite(rewrite::Args),
     /// Tell what a module needs of memory, and what is alive when it needs most
     Peak(peak::Args),
     /// Play a module on a machine: what a step takes, and where its time goes
     Simulate(simulate::Args),
+    /// Accept or reject modules, as XLA's parser does
+    Check(check::Args),
+    /// Convert between HLO text and protocol buffers
+    Convert(convert::Args),
     /// Show the machines that are known by name
     Devices(devices::Args),
     /// Explain a diagnostic code, or list all
@@ -62,6 +68,9 @@ pub enum Command {
 pub fn run(cli: Cli) -> u8 {
     let style = Style::of(cli.color);
     let result = match cli.command {
+        Command::Rewrite(args) => rewrite::run(&args, style),
+        Command::Check(args) => check::run(&args, style),
+        Command::Convert(args) => convert::run(&args, style),
         Command::Peak(args) => peak::run(&args, style),
         Command::Simulate(args) => simulate::run(&args, style),
         Command::Devices(args) => devices::run(&args),

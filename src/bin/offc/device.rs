@@ -24,7 +24,7 @@ pub struct MachineArgs {
     /// GPUs that share the memory of one NUMA node
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub gpus_per_node: Option<u32>,
-    /// Pinned host memory that the program may take, such as 64GiB
+    /// Pinned host memory that the step may take [default: the device's; 64GiB for presets, as XLA's pool]
     #[arg(long, value_name = "SIZE")]
     pub host_memory: Option<Bytes>,
 }

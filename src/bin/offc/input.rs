@@ -5,6 +5,7 @@ use std::path::Path;
 use clap::ValueEnum;
 use offc::diag::{Diagnostic, render};
 use offc::ir::Module;
+use offc::verify::verify;
 
 use crate::files;
 use crate::outcome::{BadInput, Failure, tell};
@@ -58,7 +59,12 @@ pub fn load_telling(path: &Path, style: Style) -> Result<Loaded, Failure> {
     Ok(loaded)
 }
 
-/// Reads a module, tells its warnings and holds it to the verifier's promises.
+/// Reads a module, tells its warnings and holds it to the verifier's promises: analyses rely on them.
 pub fn load_verified(path: &Path, style: Style) -> Result<Loaded, Failure> {
-    load_telling(path, style)
+    let loaded = load_telling(path, style)?;
+    let diagnostics = verify(&loaded.module);
+    if diagnostics.iter().any(Diagnostic::is_error) {
+        return Err(Failure::Input(Some(BadInput { name: files::name(path), text: loaded.text, diagnostics })));
+    }
+    Ok(loaded)
 }

@@ -3,15 +3,20 @@
 //! One file a command; what they share: [`files`] (reading, and writing that leaves nothing half done), [`outcome`] (how a command ends, and
 //! its exit status), [`terminal`] (colour, progress).
 
+mod check;
 mod cli;
+mod convert;
 mod device;
 mod devices;
 mod explain;
 mod files;
 mod input;
 mod outcome;
+mod output;
 mod peak;
+mod rewrite;
 mod simulate;
+mod summary;
 mod terminal;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

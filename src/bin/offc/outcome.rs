@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use offc::diag::{Diagnostic, render};
+use offc::pass::Infeasible;
 
 use crate::terminal::Style;
 
@@ -23,8 +24,13 @@ pub enum Failure {
     Usage(String),
     /// An input is wrong; what is wrong with it has been told, or stands here with the input's name and bytes.
     Input(Option<BadInput>),
-    /// The budget cannot be met: the sentences, which say the floor and what holds it.
-    Infeasible(String),
+    /// The budget cannot be met.
+    Infeasible {
+        /// The sentences, which say the floor and what holds it.
+        text: String,
+        /// The same for programs, if they asked.
+        json: Option<Infeasible>,
+    },
     /// A check of our own found our own work wrong: the sentences.
     Broken(String),
     /// Whoever read the output wants no more of it; not an error.
@@ -66,8 +72,11 @@ pub fn conclude(result: Result<(), Failure>, style: Style) -> u8 {
             }
             INPUT
         }
-        Err(Failure::Infeasible(message)) => {
-            tell(&format!("{}: {message}\n", style.error("error")));
+        Err(Failure::Infeasible { text, json }) => {
+            match json.and_then(|j| serde_json::to_string_pretty(&j).ok()) {
+                Some(json) => tell(&format!("{json}\n")),
+                None => tell(&format!("{}: {text}\n", style.error("error"))),
+            }
             INFEASIBLE
         }
         Err(Failure::Broken(message)) => {

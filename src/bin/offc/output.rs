@@ -49,7 +49,7 @@ impl<'p> Target<'p> {
 pub fn encode(module: &Module, emit: Emit, gzip: bool) -> Result<Vec<u8>, Failure> {
     let bytes = match emit {
         Emit::Hlo => offc::text::print(module).into_bytes(),
-        Emit::Pb => offc::proto::encode(module),
+        Emit::Pb => return Err(Failure::Usage(format!("module `{}` cannot be written yet", module.name))),
     };
     if !gzip {
         return Ok(bytes);

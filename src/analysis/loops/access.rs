@@ -1,0 +1,270 @@
+//! Reads and writes of rows: plain, inside a fusion, or wrapped in an asynchronous computation.
+
+use super::affine::{Affine, Index, Scope};
+use super::{Kind, Loop};
+use crate::analysis::users::Users;
+use crate::ir::{CompId, InstrId, Module, Op};
+
+/// Where the slice or the update stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// In the body itself.
+    Plain,
+    /// In the computation of a fusion of the body.
+    Fused {
+        /// The fusion.
+        fusion: InstrId,
+    },
+    /// In the computation that an asynchronous start of the body wraps (maybe in a fusion there).
+    Async {
+        /// The start.
+        start: InstrId,
+        /// The done.
+        done: InstrId,
+    },
+}
+
+/// The one write of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// The `dynamic-update-slice`.
+    pub update: InstrId,
+    /// Where it stands.
+    pub access: Access,
+    /// Which row.
+    pub index: Index,
+}
+
+/// One read of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// The `dynamic-slice`.
+    pub slice: InstrId,
+    /// Where it stands.
+    pub access: Access,
+    /// Which row.
+    pub index: Index,
+}
+
+/// The write of an element, if it is a stack: what the body returns is the element with one full row written.
+pub(super) fn write(module: &Module, this: &Loop, element: usize) -> Option<Write> {
+    let scope = Scope::body(module, this.parameter).rows();
+    let (made, output) = through_views(module, this.elements[element].next);
+    let is_element = |id: InstrId| is_taken(module, this, element, id);
+    let (update, access, inner) = match &module.instr(made).op {
+        Op::DynamicUpdateSlice if output.is_none() => (made, Access::Plain, scope),
+        Op::Fusion(fusion) => {
+            let update = fused_root(module, fusion.calls, output)?;
+            (update, Access::Fused { fusion: made }, scope.called(made, fusion.calls))
+        }
+        Op::AsyncDone(wrapped) => {
+            let start = *module.instr(made).operands.first()?;
+            let (update, inner) = unwrap(module, start, wrapped.calls, &scope, output)?;
+            (update, Access::Async { start, done: made }, inner)
+        }
+        _ => return None,
+    };
+    let instr = module.instr(update);
+    if !matches!(instr.op, Op::DynamicUpdateSlice) || !is_full_row(module, instr.operands[0], instr.operands[1]) {
+        return None;
+    }
+    let base = outer(module, made, &access, instr.operands[0])?;
+    if !is_element(base) {
+        return None;
+    }
+    let index = index(module, this, &inner, instr.operands[0], &instr.operands[2..])?;
+    Some(Write { update, access, index })
+}
+
+/// All reads of an element in the body; see [`Loop::reads`].
+pub(super) fn reads(module: &Module, users: &Users, this: &Loop, element: usize) -> Option<Vec<Read>> {
+    let scope = Scope::body(module, this.parameter).rows();
+    let written = match &this.elements[element].kind {
+        Kind::Stack(write) => Some(*write),
+        Kind::Linear { .. } | Kind::Invariant | Kind::Carried => None,
+    };
+    let mut out = Vec::new();
+    let mut views: Vec<InstrId> = this.elements[element].takes.clone();
+    while let Some(view) = views.pop() {
+        for &user in users.users(view) {
+            let instr = module.instr(user);
+            match &instr.op {
+                Op::Bitcast => views.push(user),
+                Op::Tuple if user == this.root => {}
+                Op::DynamicSlice { .. } if instr.operands[0] == view => {
+                    out.push(read(module, this, &scope, user, Access::Plain)?);
+                }
+                Op::DynamicUpdateSlice if written.is_some_and(|w| w.update == user) && instr.operands[0] == view => {}
+                Op::Fusion(fusion) => {
+                    let inner = scope.called(user, fusion.calls);
+                    inside(module, this, &inner, user, view, fusion.calls, Access::Fused { fusion: user }, written, &mut out)?;
+                }
+                Op::AsyncStart(wrapped) => {
+                    let done = *users.users(user).first()?;
+                    if !matches!(module.instr(done).op, Op::AsyncDone(_)) {
+                        return None;
+                    }
+                    let access = Access::Async { start: user, done };
+                    let inner = scope.called(user, wrapped.calls);
+                    inside(module, this, &inner, user, view, wrapped.calls, access, written, &mut out)?;
+                }
+                _ => return None,
+            }
+        }
+    }
+    Some(out)
+}
+
+/// Collects the reads inside a computation that `caller` calls with `view` as an operand.
+#[expect(clippy::too_many_arguments, reason = "one step of `reads`, which binds them all")]
+fn inside(
+    module: &Module,
+    this: &Loop,
+    scope: &Scope<'_>,
+    caller: InstrId,
+    view: InstrId,
+    comp: CompId,
+    access: Access,
+    written: Option<Write>,
+    out: &mut Vec<Read>,
+) -> Option<()> {
+    for (number, &operand) in module.instr(caller).operands.iter().enumerate() {
+        if operand != view {
+            continue;
+        }
+        let mut views = vec![*module.comp(comp).parameters.get(number)?];
+        while let Some(inner_view) = views.pop() {
+            for &id in &module.comp(comp).order {
+                let instr = module.instr(id);
+                if !instr.operands.contains(&inner_view) {
+                    continue;
+                }
+                match &instr.op {
+                    Op::Bitcast => views.push(id),
+                    Op::DynamicSlice { .. } if instr.operands[0] == inner_view => out.push(read(module, this, scope, id, access)?),
+                    Op::DynamicUpdateSlice if written.is_some_and(|w| w.update == id) && instr.operands[0] == inner_view => {}
+                    Op::Fusion(fusion) if matches!(access, Access::Async { .. }) => {
+                        let inner = scope.called(id, fusion.calls);
+                        inside(module, this, &inner, id, inner_view, fusion.calls, access, written, out)?;
+                    }
+                    _ => return None,
+                }
+            }
+        }
+    }
+    Some(())
+}
+
+fn read(module: &Module, this: &Loop, scope: &Scope<'_>, slice: InstrId, access: Access) -> Option<Read> {
+    let instr = module.instr(slice);
+    if !is_full_row(module, instr.operands[0], slice) {
+        return None;
+    }
+    Some(Read { slice, access, index: index(module, this, scope, instr.operands[0], &instr.operands[1..])? })
+}
+
+/// The row of an access: the first index linear in the iteration and within the rows in every iteration, all others zero.
+fn index(module: &Module, this: &Loop, scope: &Scope<'_>, stack: InstrId, operands: &[InstrId]) -> Option<Index> {
+    let (&first, rest) = operands.split_first()?;
+    if rest.iter().any(|&o| scope.affine(o).and_then(Affine::constant) != Some(0)) {
+        return None;
+    }
+    let affine = scope.affine(first)?;
+
+    let index = match affine.element {
+        None => Some(Index { scale: 0, offset: affine.offset }),
+        Some(of) => match this.elements.get(of)?.kind {
+            Kind::Linear { start: Some(start), step } => {
+                let offset = affine.scale.checked_mul(start)?.checked_add(affine.offset)?;
+                Some(Index { scale: affine.scale.checked_mul(step)?, offset })
+            }
+            _ => None,
+        },
+    }?;
+    // Within the rows, neither the clamp of a slice nor the wrap of a negative index can change it.
+    let rows = module.shapes.array(module.instr(stack).shape)?.dims.first()?.size;
+    let last = i64::try_from(this.trips?).ok()?.checked_sub(1)?;
+    let ends = [index.offset, index.scale.checked_mul(last)?.checked_add(index.offset)?];
+    ends.iter().all(|row| (0..rows).contains(row)).then_some(index)
+}
+
+/// Whether `row` has the shape of one full leading row of `stack`.
+fn is_full_row(module: &Module, stack: InstrId, row: InstrId) -> bool {
+    let (Some(stack), Some(row)) = (module.shapes.array(module.instr(stack).shape), module.shapes.array(module.instr(row).shape)) else {
+        return false;
+    };
+    stack.dims.len() == row.dims.len() && row.dims.first().is_some_and(|d| d.size == 1) && stack.dims[1..] == row.dims[1..]
+}
+
+/// The instruction behind bitcasts, and the element of its tuple.
+fn through_views(module: &Module, mut id: InstrId) -> (InstrId, Option<usize>) {
+    loop {
+        let instr = module.instr(id);
+        match instr.op {
+            Op::Bitcast => id = instr.operands[0],
+            Op::GetTupleElement { index } => return (instr.operands[0], usize::try_from(index).ok()),
+            _ => return (id, None),
+        }
+    }
+}
+
+/// The root of a computation, or the part of its root tuple, behind bitcasts.
+fn fused_root(module: &Module, comp: CompId, output: Option<usize>) -> Option<InstrId> {
+    let root = module.comp(comp).root;
+    let part = match (&module.instr(root).op, output) {
+        (Op::Tuple, Some(n)) => *module.instr(root).operands.get(n)?,
+        (Op::Tuple, None) | (_, Some(_)) => return None,
+        (_, None) => root,
+    };
+    Some(through_views(module, part).0)
+}
+
+/// The update that an asynchronous computation ends in, through one fusion inside it.
+fn unwrap<'m>(module: &'m Module, start: InstrId, comp: CompId, scope: &Scope<'m>, output: Option<usize>) -> Option<(InstrId, Scope<'m>)> {
+    let inner = scope.called(start, comp);
+    let root = fused_root(module, comp, output)?;
+    match &module.instr(root).op {
+        Op::Fusion(fusion) => Some((fused_root(module, fusion.calls, None)?, inner.called(root, fusion.calls))),
+        _ => Some((root, inner)),
+    }
+}
+
+/// What of the body an operand inside a called computation is, behind bitcasts.
+fn outer(module: &Module, made: InstrId, access: &Access, operand: InstrId) -> Option<InstrId> {
+    let (mut id, none) = through_views(module, operand);
+    if none.is_some() {
+        return None;
+    }
+    let callers: Vec<InstrId> = match *access {
+        Access::Plain => return Some(id),
+        Access::Fused { .. } => vec![made],
+        Access::Async { start, .. } => {
+            let Op::AsyncStart(wrapped) = &module.instr(start).op else { return None };
+            match module.instr(fused_root(module, wrapped.calls, None)?).op {
+                Op::Fusion(_) => vec![fused_root(module, wrapped.calls, None)?, start],
+                _ => vec![start],
+            }
+        }
+    };
+    for caller in callers {
+        let Op::Parameter { number } = module.instr(id).op else { return None };
+        let operand = *module.instr(caller).operands.get(usize::try_from(number).ok()?)?;
+        id = through_views(module, operand).0;
+        if let Op::GetTupleElement { .. } = module.instr(operand).op {
+            return Some(operand);
+        }
+    }
+    Some(id)
+}
+
+/// Whether an instruction is a loop's element, taken out of the body's parameter (behind bitcasts).
+fn is_taken(module: &Module, this: &Loop, element: usize, id: InstrId) -> bool {
+    let mut id = id;
+    while let Op::Bitcast = module.instr(id).op {
+        id = module.instr(id).operands[0];
+    }
+    match module.instr(id).op {
+        Op::GetTupleElement { index } => usize::try_from(index) == Ok(element) && module.instr(id).operands[0] == this.parameter,
+        _ => false,
+    }
+}

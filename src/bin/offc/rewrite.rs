@@ -1,0 +1,122 @@
+//! `offc rewrite`: makes a step fit.
+
+use std::path::PathBuf;
+
+use offc::driver::{RewriteOptions, Rewritten, Trouble, rewrite};
+use offc::pass::{Infeasible, Pipeline};
+use offc::units::Bytes;
+
+use crate::device::MachineArgs;
+use crate::files::{self, Pending};
+use crate::input::{Emit, Loaded, load_telling};
+use crate::outcome::{BadInput, Failure, tell};
+use crate::output::{Target, encode};
+use crate::summary::Summary;
+use crate::terminal::{Progress, Style};
+
+/// How often [`floor`] asks for an eighth less before it gives up.
+const ASKS: usize = 4;
+
+/// Arguments of `offc rewrite`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Memory is device bytes as XLA counts them: argument + output - alias + temp. If the budget cannot be met, the exit status is 1, the lowest
+peak that was found is told with what holds it, and nothing is written.
+
+Examples:
+  offc rewrite step.pb -o fits.pb --device h100-sxm --memory 70GiB
+  offc rewrite step.hlo --device gpu.txtpb --memory 24GB --plan-out plan.json > fits.hlo
+  gunzip < step.pb.gz | offc rewrite - --device a100-sxm-80 --memory 40GiB --emit hlo | less")]
+pub struct Args {
+    /// The optimized, scheduled module; `-` is standard input
+    #[arg(value_name = "IN")]
+    input: PathBuf,
+    /// The file to write; `-` is standard output. Its name decides the form: .hlo or .txt, .pb, with .gz after it for gzip
+    #[arg(short, long, value_name = "OUT", default_value = "-")]
+    output: PathBuf,
+    /// The machine to plan for: a name of `offc devices`, or a file with an XLA device description
+    #[arg(long, value_name = "NAME|SPEC.txtpb")]
+    device: String,
+    /// Device memory that the step may take, such as 24GiB, 24GB, 512M
+    #[arg(long, value_name = "SIZE")]
+    memory: Bytes,
+    #[command(flatten)]
+    machine: MachineArgs,
+    /// Save every decision, with its reason, as JSON
+    #[arg(long, value_name = "FILE.json")]
+    plan_out: Option<PathBuf>,
+    /// The steps to run, such as `fit{recompute=false},dce` [default: fit,dce]
+    #[arg(long, value_name = "PIPELINE")]
+    passes: Option<Pipeline>,
+    /// The form to write, whatever the name [default: as read]
+    #[arg(long, value_name = "FORM")]
+    emit: Option<Emit>,
+    /// Write the summary as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write no summary
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
+}
+
+/// Runs the command. The summary goes to standard error, the module to OUT.
+pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
+    let machine = args.machine.machine(&args.device)?;
+    let target = Target::of(&args.output);
+    let loaded = load_telling(&args.input, style)?;
+    let emit = target.emit(args.emit, loaded.form)?;
+    let options = RewriteOptions { machine, memory: args.memory, host_memory: args.machine.host_memory, pipeline: args.passes.clone() };
+    let progress = Progress::start("planning");
+    let rewritten = rewrite(&loaded.module, &options).map_err(|t| failure(t, &loaded, args))?;
+    let floor = floor(&loaded, &options, &rewritten);
+    drop(progress);
+    let bytes = encode(&rewritten.module, emit, target.gzip)?;
+    let summary = Summary::of(&options, &rewritten, floor);
+
+    let mut pending = Vec::new();
+    if let Some(path) = &args.plan_out {
+        let mut plan =
+            serde_json::to_vec_pretty(&rewritten.plan).map_err(|e| Failure::Broken(format!("a plan does not become JSON: {e}")))?;
+        plan.push(b'\n');
+        pending.push(Pending::write(path, plan)?);
+    }
+    match target.path {
+        None => files::print(&bytes)?,
+        Some(path) => pending.push(Pending::write(path, bytes)?),
+    }
+    pending.into_iter().try_for_each(Pending::commit)?;
+    if args.json {
+        tell(&summary.json()?);
+    } else if !args.quiet {
+        tell(&summary.text(style));
+    }
+    Ok(())
+}
+
+/// The lowest peak that the same steps find when they are asked for less and less.
+fn floor(loaded: &Loaded, options: &RewriteOptions, rewritten: &Rewritten) -> Option<Bytes> {
+    let mut lowest = rewritten.after.device();
+    for _ in 0..ASKS {
+        let less = RewriteOptions { memory: Bytes(lowest.get() / 8 * 7), ..options.clone() };
+        match rewrite(&loaded.module, &less) {
+            Ok(found) => lowest = lowest.min(found.after.device()),
+            Err(Trouble::Infeasible(Infeasible { floor, .. })) => return Some(lowest.min(floor)),
+            Err(Trouble::Input(_) | Trouble::Usage(_) | Trouble::Internal { .. }) => return None,
+        }
+    }
+    None
+}
+
+fn failure(trouble: Trouble, loaded: &Loaded, args: &Args) -> Failure {
+    match trouble {
+        Trouble::Input(diagnostics) => {
+            Failure::Input(Some(BadInput { name: files::name(&args.input), text: loaded.text.clone(), diagnostics }))
+        }
+        Trouble::Usage(message) => Failure::Usage(message),
+        Trouble::Infeasible(infeasible) => Failure::Infeasible { text: infeasible.to_string(), json: args.json.then_some(infeasible) },
+        Trouble::Internal { pass, message, diagnostics } => {
+            let told: Vec<String> = diagnostics.iter().take(5).map(|d| format!("\n  {}: {}", d.code, d.message)).collect();
+            Failure::Broken(format!("pass `{pass}`: {message}{}", told.concat()))
+        }
+    }
+}
