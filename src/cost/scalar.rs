@@ -42,7 +42,7 @@ impl Reader<'_> {
         }
         let module = self.module;
         let instr = module.instr(id);
-        let mut operand = |this: &mut Self, n: usize, part: Option<i64>| this.read(frame, *instr.operands.get(n)?, part, depth + 1);
+        let operand = |this: &mut Self, n: usize, part: Option<i64>| this.read(frame, *instr.operands.get(n)?, part, depth + 1);
         match (&instr.op, part) {
             (Op::Parameter { number }, _) => match frame.parent {
                 Some(parent) => self.read(parent, *frame.operands.get(usize::try_from(*number).ok()?)?, part, depth + 1),
