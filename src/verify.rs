@@ -51,7 +51,8 @@
 //! 34. V8: a copy-start has one user, its copy-done; its result is the target, the source, and a context.
 //! 35. V9: the value that a loop carries has one shape, layout and memory space in the initial value, the body and the condition.
 //! 36. V10: a loop's known trip count is the one that its counter and condition give.
-//! 37. V11: for scheduled programs, no value is read after another value of the same buffer has overwritten it ([`interference`]).
+//! 37. V11: for scheduled programs, no value is read after another value of the same buffer has overwritten it; a warning where XLA
+//!     repairs it at the price of a copy (see `verify/interference.rs`).
 //!
 //! **Two programs**, before and after a pass:
 //!

@@ -1,5 +1,6 @@
 //! The one integration test binary: a module for each kind of test.
 
+mod cli;
 mod analysis;
 mod conformance;
 mod filetests;

@@ -70,7 +70,7 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     let rewritten = rewrite(&loaded.module, &options).map_err(|t| failure(t, &loaded, args))?;
     let floor = floor(&loaded, &options, &rewritten);
     drop(progress);
-    let bytes = encode(&rewritten.module, emit, target.gzip)?;
+    let bytes = encode(&rewritten.module, emit, target.gzip, &crate::files::name(&args.input))?;
     let summary = Summary::of(&options, &rewritten, floor);
 
     let mut pending = Vec::new();
