@@ -51,6 +51,9 @@ pub struct Args {
     /// The form to write, whatever the name [default: as read]
     #[arg(long, value_name = "FORM")]
     emit: Option<Emit>,
+    /// Show only the N largest decisions [default: all]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    top: usize,
     /// Write the summary as JSON
     #[arg(long)]
     json: bool,
@@ -88,7 +91,7 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     if args.json {
         tell(&summary.json()?);
     } else if !args.quiet {
-        tell(&summary.text(style));
+        tell(&summary.text(args.top, style));
     }
     Ok(())
 }
