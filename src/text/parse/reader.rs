@@ -39,6 +39,8 @@ pub(super) struct Scope<'t> {
     pub(super) broken: FxHashSet<&'t str>,
     /// `name#index` that was read before.
     pub(super) parts: FxHashMap<(InstrId, i64), InstrId>,
+    /// The names that were made for instructions without one; the text may use them.
+    pub(super) generated: FxHashMap<Box<str>, InstrId>,
     /// Instructions that the text does not name.
     pub(super) unnamed: Vec<InstrId>,
     pub(super) order: Vec<InstrId>,
