@@ -52,6 +52,9 @@ pub struct Args {
     /// The form to write, whatever the name [default: as read]
     #[arg(long, value_name = "FORM")]
     emit: Option<Emit>,
+    /// Show only the N largest decisions [default: all]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    top: usize,
     /// Write the summary as JSON
     #[arg(long)]
     json: bool,
@@ -71,7 +74,7 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     let rewritten = rewrite(&loaded.module, &options).map_err(|t| failure(t, &loaded, args))?;
     let floor = floor(&loaded, &options, &rewritten);
     drop(progress);
-    let bytes = encode(&rewritten.module, emit, target.gzip)?;
+    let bytes = encode(&rewritten.module, emit, target.gzip, &crate::files::name(&args.input))?;
     let summary = Summary::of(&options, &rewritten, floor);
 
     let mut pending = Vec::new();
@@ -89,7 +92,7 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     if args.json {
         tell(&summary.json()?);
     } else if !args.quiet {
-        tell(&summary.text(style));
+        tell(&summary.text(args.top, style));
     }
     Ok(())
 }
