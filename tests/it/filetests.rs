@@ -146,6 +146,8 @@ const PROVOKED_ELSEWHERE: &[(&str, &str)] = &[
     ("M01", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
     ("M02", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
     ("M03", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
+    ("M04", "src/machine/calibration.rs"),
+    ("M05", "src/machine/calibration.rs"),
 ];
 
 fn root(folder: &str) -> PathBuf {
