@@ -145,6 +145,9 @@ impl<'p> Maker<'p> {
     /// A fusion of its own for `value`, which stands in the computation that `caller` (a fusion or an async start) calls.
     fn cut(&mut self, module: &mut Module, caller: InstrId, value: InstrId) -> Option<InstrId> {
         let (comp, operands) = innermost(module, caller)?;
+        if !fused_is_pure(module, comp) {
+            return None;
+        }
         let mut needed = FxHashSet::default();
         let mut stack = vec![value];
         while let Some(id) = stack.pop() {
@@ -475,6 +478,12 @@ fn innermost(module: &Module, caller: InstrId) -> Option<(crate::ir::CompId, Vec
         }
         _ => None,
     }
+}
+
+/// Whether what a fused computation does may be done again; the update that it ends in is not done again.
+fn fused_is_pure(module: &Module, comp: crate::ir::CompId) -> bool {
+    let order = &module.comp(comp).order;
+    order.iter().all(|&i| matches!(module.instr(i).op, Op::Parameter { .. } | Op::DynamicUpdateSlice) || is_pure(module, i))
 }
 
 /// Gives a reader the row instead of the stack.
