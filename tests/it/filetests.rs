@@ -125,6 +125,9 @@ const PROVOKED_ELSEWHERE: &[(&str, &str)] = &[
     ("B009", "tests/it/proto.rs"),
     ("B010", "tests/it/proto.rs"),
     ("B011", "tests/it/proto.rs"),
+    ("B020", "src/format.rs"),
+    ("B021", "src/format.rs"),
+    ("B022", "src/format.rs"),
     ("H06", "src/verify/tests.rs"),
     ("Q01", "src/verify/tests.rs"),
     ("Q02", "src/verify/tests.rs"),
@@ -143,6 +146,8 @@ const PROVOKED_ELSEWHERE: &[(&str, &str)] = &[
     ("M01", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
     ("M02", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
     ("M03", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
+    ("M04", "src/machine/calibration.rs"),
+    ("M05", "src/machine/calibration.rs"),
 ];
 
 fn root(folder: &str) -> PathBuf {
