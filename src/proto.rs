@@ -10,12 +10,17 @@
 
 mod attrs;
 mod codec;
+mod container;
 mod decode;
+mod encode;
 mod header;
 mod literal;
 mod op_read;
+mod op_write;
 mod shape;
 mod sharding;
 mod wire;
 
-pub use decode::decode;
+pub use container::{Container, find_module, replace_module};
+pub use decode::{decode, decode_part};
+pub use encode::encode;

@@ -9,7 +9,7 @@
 //! 2. S02: a live instruction stands once, in one order.
 //! 3. S03: operands, control predecessors, the root and the parameters stand in the order of the same computation.
 //! 4. S04: parameters are numbered 0, 1, 2 …, and the parameter list holds them by number.
-//! 5. S05: names are unique: of instructions in their computation, of computations in the module.
+//! 5. S05: names are unique: of instructions in their computation (in a scheduled module, in the module), of computations in the module.
 //! 6. S06: there is an entry computation; it and every called computation are listed, once each.
 //! 7. S07: no computation calls itself, even by way of others.
 //! 8. S08: an instruction has as many operands as its operation takes.
@@ -51,7 +51,8 @@
 //! 34. V8: a copy-start has one user, its copy-done; its result is the target, the source, and a context.
 //! 35. V9: the value that a loop carries has one shape, layout and memory space in the initial value, the body and the condition.
 //! 36. V10: a loop's known trip count is the one that its counter and condition give.
-//! 37. V11: for scheduled programs, no value is read after another value of the same buffer has overwritten it ([`interference`]).
+//! 37. V11: for scheduled programs, no value is read after another value of the same buffer has overwritten it; a warning where XLA
+//!     repairs it at the price of a copy (see `verify/interference.rs`).
 //!
 //! **Two programs**, before and after a pass:
 //!
@@ -70,6 +71,8 @@ mod schedule;
 mod shapes;
 mod spaces;
 mod structure;
+#[cfg(test)]
+mod tests;
 mod transfers;
 mod trips;
 
@@ -79,7 +82,10 @@ pub use trips::same_trip_counts;
 use crate::diag::Diagnostic;
 use crate::ir::Module;
 
-/// Everything that is wrong with a module, in the order of the promises and in program order. Empty means: well formed.
+/// Complaints that are kept: the rest is mostly more of the same, and a hostile input has millions.
+const MOST: usize = 100;
+
+/// What is wrong with a module, in the order of the promises and in program order, up to 100 things. No error means: well formed.
 pub fn verify(module: &Module) -> Vec<Diagnostic> {
     let mut cx = cx::Cx::new(module);
     structure::check(&mut cx);

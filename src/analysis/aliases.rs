@@ -4,6 +4,8 @@
 //! a conditional's results; operand and result of in-place operations ([`super::inplace`]). Source: `hlo/analysis/hlo_alias_analysis.cc`.
 //! Cost: union-find over positions.
 
+use rustc_hash::FxHashSet;
+
 use super::inplace::in_place_pairs;
 use super::live::{LiveRange, LiveRanges};
 use super::schedule::{Schedule, Time};
@@ -117,8 +119,9 @@ impl Buffers {
         for value in values.all(module, module.entry().root) {
             buffers[BufferId::new(of_value[value.index()] as usize)].live_out = true;
         }
+        let donated: FxHashSet<(i64, &[i64])> = module.header.input_output_alias.iter().map(|a| (a.parameter, &a.index[..])).collect();
         for buffer in buffers.values_mut() {
-            buffer.kind = kind(module, values, buffer);
+            buffer.kind = kind(module, values, &donated, buffer);
             ranges.normalize(&buffer.values);
             let all = buffer.values.iter().map(|&v| ranges.of_value(v));
             buffer.live = all.fold((schedule.end(), 0), |(start, end), r| (start.min(r.start), end.max(r.end)));
@@ -195,16 +198,15 @@ fn unite_instruction(module: &Module, values: &Values, union: &mut Union, id: In
     }
 }
 
-fn kind(module: &Module, values: &Values, buffer: &Buffer) -> BufferKind {
+fn kind(module: &Module, values: &Values, donated: &FxHashSet<(i64, &[i64])>, buffer: &Buffer) -> BufferKind {
     let entry = module.entry();
     for &value in &buffer.values {
         let value = values.get(value);
         match module.instr(value.instr).op {
             Op::Constant(_) => return BufferKind::Constant,
-            Op::Parameter { number } if entry.parameters.contains_at(number, value.instr) => {
+            Op::Parameter { number } if usize::try_from(number).ok().and_then(|n| entry.parameters.get(n)) == Some(&value.instr) => {
                 let path = values.positions.path(module, module.instr(value.instr).shape, value.position);
-                let donated = module.header.input_output_alias.iter().any(|a| a.parameter == number && a.index == path);
-                return BufferKind::Parameter { number, position: value.position, donated };
+                return BufferKind::Parameter { number, position: value.position, donated: donated.contains(&(number, &path[..])) };
             }
             _ => {}
         }
@@ -213,14 +215,4 @@ fn kind(module: &Module, values: &Values, buffer: &Buffer) -> BufferKind {
         return BufferKind::Tuple;
     }
     BufferKind::Plain
-}
-
-trait ContainsAt {
-    fn contains_at(&self, number: i64, id: InstrId) -> bool;
-}
-
-impl ContainsAt for Vec<InstrId> {
-    fn contains_at(&self, number: i64, id: InstrId) -> bool {
-        usize::try_from(number).ok().and_then(|n| self.get(n)) == Some(&id)
-    }
 }

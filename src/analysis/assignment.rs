@@ -14,7 +14,7 @@
 //!
 //! Cost: O((buffers × donated parameters and results + heap) log n).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Analyses;
 use super::aliases::{Buffer, BufferKind};
@@ -122,7 +122,8 @@ impl Assignment {
             temp: BTreeMap::new(),
             bases: Vec::new(),
         };
-        let mut pool = Pool { analyses, assignment: &mut this, open: Vec::new(), contents: Vec::new(), waiting: Vec::new() };
+        let mut pool =
+            Pool { analyses, assignment: &mut this, open: Vec::new(), contents: Vec::new(), taken: Vec::new(), waiting: Vec::new() };
         for buffer in assignment_order(analyses) {
             pool.assign(buffer);
         }
@@ -243,7 +244,9 @@ struct Pool<'a, 'm> {
     /// Donated parameters and results, largest first.
     open: Vec<u32>,
     /// What lies in each allocation: values by their live ranges.
-    contents: Vec<BTreeMap<(Time, Time, ValueId), ()>>,
+    contents: Vec<BTreeSet<(Time, Time, ValueId)>>,
+    /// Spans of the clock that each allocation is taken all over.
+    taken: Vec<Spans>,
     /// Buffers left to the heap.
     waiting: Vec<BufferId>,
 }
@@ -277,13 +280,15 @@ impl Pool<'_, '_> {
     }
     fn open_new(&mut self, id: BufferId, buffer: &Buffer, kind: AllocationKind) {
         self.assignment.new_allocation(id, buffer, kind);
-        self.contents.push(BTreeMap::new());
+        self.contents.push(BTreeSet::new());
+        self.taken.push(Spans(0));
         self.put(self.last(), buffer);
     }
     fn put(&mut self, allocation: u32, buffer: &Buffer) {
         for &value in &buffer.values {
             let range = self.analyses.buffers().range(value);
-            self.contents[allocation as usize].insert((range.start, range.end, value), ());
+            self.contents[allocation as usize].insert((range.start, range.end, value));
+            self.taken[allocation as usize].0 |= Spans::inside(self.analyses.schedule().end(), range).0;
         }
     }
     /// Puts the buffer into an allocation that exists, if it fits into one.
@@ -300,7 +305,10 @@ impl Pool<'_, '_> {
             }
         }
         let found = candidates.into_iter().find(|&a| self.fits(a, buffer));
-        let found = found.or_else(|| self.open.iter().rev().copied().find(|&a| self.fits(a, buffer)));
+        let end = self.analyses.schedule().end();
+        let wanted = buffer.values.iter().fold(0, |w, &v| w | Spans::touched(end, self.analyses.buffers().range(v)).0);
+        let open = self.open.iter().rev().copied().filter(|&a| self.taken[a as usize].0 & wanted == 0);
+        let found = found.or_else(|| open.into_iter().find(|&a| self.fits(a, buffer)));
         let Some(index) = found else { return false };
         self.assignment.of_buffer[id.index()] = Some((index, 0));
         self.assignment.allocations[index as usize].live_out |= buffer.live_out;
@@ -328,8 +336,8 @@ impl Pool<'_, '_> {
             let free = contents
                 .range(..=(range.end, Time::MAX, ValueId::new(u32::MAX as usize)))
                 .rev()
-                .take_while(|((_, end, _), ())| *end >= range.start)
-                .all(|(&(_, _, other), ())| !interferes(self.analyses, value, other));
+                .take_while(|(_, end, _)| *end >= range.start)
+                .all(|&(_, _, other)| !interferes(self.analyses, value, other));
             free && !self.copies_from(index, value)
         })
     }
@@ -345,6 +353,24 @@ impl Pool<'_, '_> {
                     .filter(defined_there)
                     .any(|v| self.assignment.of_buffer[self.analyses.buffers().of_value(v).index()].is_some_and(|(a, _)| a == index))
             })
+    }
+}
+
+/// A set of 64 equal spans of the clock, which rules most allocations out at once.
+struct Spans(u64);
+
+impl Spans {
+    /// The spans that lie in a live range, both ends included.
+    fn inside(end: Time, range: LiveRange) -> Self {
+        Self::of(end, |first, last| range.start <= first && last <= range.end)
+    }
+    /// The spans of which a live range has at least two instants: more than two ranges that follow each other share.
+    fn touched(end: Time, range: LiveRange) -> Self {
+        Self::of(end, |first, last| range.start.max(first) < range.end.min(last))
+    }
+    fn of(end: Time, holds: impl Fn(Time, Time) -> bool) -> Self {
+        let width = end / 64 + 1;
+        Self((0..64).filter(|&i| holds(i * width, (i + 1) * width)).fold(0, |bits, i| bits | 1 << i))
     }
 }
 

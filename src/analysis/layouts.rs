@@ -45,17 +45,22 @@ impl Positions {
         }
         Some(position)
     }
+    /// The element of a tuple in which a position other than 0 lies, and the position there. Costs O(log width).
+    pub fn element(&self, module: &Module, shape: ShapeId, position: u32) -> (usize, u32) {
+        let from = self.first_part[shape.index()] as usize;
+        let starts = &self.part_starts[from..from + module.shapes.elements(shape).len()];
+        let i = starts.partition_point(|&start| start <= position) - 1;
+        (i, position - starts[i])
+    }
     /// The index path of a position. Costs O(depth × log width).
     pub fn path(&self, module: &Module, shape: ShapeId, position: u32) -> Vec<i64> {
         let mut path = Vec::new();
         let (mut shape, mut rest) = (shape, position);
         while rest > 0 {
-            let parts = module.shapes.elements(shape);
-            let from = self.first_part[shape.index()] as usize;
-            let i = self.part_starts[from..from + parts.len()].partition_point(|&start| start <= rest) - 1;
+            let (i, inside) = self.element(module, shape, rest);
             path.push(i64::try_from(i).expect("a tuple is small"));
-            rest -= self.part_starts[from + i];
-            shape = parts[i];
+            rest = inside;
+            shape = module.shapes.elements(shape)[i];
         }
         path
     }

@@ -6,6 +6,8 @@
 //! values follow there. Both ends are included. Source: XLA's `HloLiveRange` (`hlo/utils/hlo_live_range.cc`).
 //! Cost: O(positions + operands).
 
+use rustc_hash::FxHashSet;
+
 use super::schedule::{Schedule, Time};
 use super::users::Users;
 use super::values::Values;
@@ -59,13 +61,12 @@ impl LiveRanges {
                 }
             }
         }
-        let donated: Vec<(i64, &[i64])> = module.header.input_output_alias.iter().map(|a| (a.parameter, &a.index[..])).collect();
+        let donated: FxHashSet<(i64, &[i64])> = module.header.input_output_alias.iter().map(|a| (a.parameter, &a.index[..])).collect();
         for &parameter in &module.entry().parameters {
             let Op::Parameter { number } = module.instr(parameter).op else { continue };
-            let of_this: Vec<&[i64]> = donated.iter().filter(|(n, _)| *n == number).map(|&(_, path)| path).collect();
             for (position, value) in (0u32..).zip(values.all(module, parameter)) {
                 let path = values.positions.path(module, module.instr(parameter).shape, position);
-                if !of_this.contains(&&path[..]) {
+                if !donated.contains(&(number, &path[..])) {
                     ranges[value.index()].end = schedule.end();
                 }
             }

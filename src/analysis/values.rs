@@ -14,6 +14,7 @@ use super::schedule::Schedule;
 use super::users::Users;
 use crate::entity::ValueId;
 use crate::ir::{CollectiveKind, CompId, Entity, EntityMap, EntityVec, InstrId, Module, Op, Shape, ShapeId};
+use smallvec::{SmallVec, smallvec};
 
 /// One value.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +55,8 @@ enum Source {
 struct Merge {
     instr: InstrId,
     position: u32,
-    inputs: Vec<u32>,
+    shape: ShapeId,
+    inputs: SmallVec<[u32; 2]>,
 }
 
 /// What an instruction puts at one position of its result.
@@ -95,7 +97,7 @@ impl Values {
                     Flow::Operand(n, p) => Source::Copy(this.first_slot[module.instr(id).operands[n]] + p),
                     Flow::Root(comp, p) => Source::Copy(this.first_slot[module.comp(comp).root] + p),
                     Flow::Merge => {
-                        merges.push(Merge { instr: id, position, inputs: Vec::new() });
+                        merges.push(Merge { instr: id, position, shape, inputs: SmallVec::new() });
                         Source::Merge(u32::try_from(merges.len() - 1).expect("fewer merges than slots"))
                     }
                 });
@@ -174,8 +176,8 @@ impl Values {
         for m in phi_order(module, merges) {
             let merge = &merges[m as usize];
             if matches!(known[m as usize], Known::Nothing) || known[m as usize] == Known::Own(m) {
-                let shape = self.positions.shapes(module, module.instr(merge.instr).shape)[merge.position as usize];
-                phi[m as usize] = Some(self.values.push(Value { instr: merge.instr, position: merge.position, shape, phi: true }));
+                let Merge { instr, position, shape, .. } = *merge;
+                phi[m as usize] = Some(self.values.push(Value { instr, position, shape, phi: true }));
             }
         }
         self.slots = sources
@@ -240,62 +242,55 @@ impl Values {
 /// What an instruction puts at a position.
 fn flow(module: &Module, users: &Users, schedule: &Schedule, positions: &Positions, id: InstrId, position: u32, shape: ShapeId) -> Flow {
     let instr = module.instr(id);
-    let operand_shape = |n: usize| module.instr(instr.operands[n]).shape;
-    let part = |n: usize| positions.part(instr.shape, n);
-    let elements = module.shapes.elements(instr.shape).len();
-    // The position lies in element `n` of the result, at the second position inside it.
-    let inside = |n: usize| n < elements && position >= part(n) && (n + 1 == elements || position < part(n + 1));
+    let operand_part = |n: usize| positions.part(module.instr(instr.operands[0]).shape, n);
     let is_tuple = matches!(module.shapes.get(shape), Shape::Tuple(_));
-    match &instr.op {
-        Op::Bitcast | Op::AddDependency | Op::Domain(_) | Op::OptBarrier | Op::CollectiveDone(CollectiveKind::AllReduce) => {
+    // The element of the result in which the position lies, and the position there; none for the top.
+    let inside = if position == 0 { None } else { Some(positions.element(module, instr.shape, position)) };
+    match (&instr.op, inside) {
+        (Op::Bitcast | Op::AddDependency | Op::Domain(_) | Op::OptBarrier | Op::CollectiveDone(CollectiveKind::AllReduce), _) => {
             Flow::Operand(0, position)
         }
-        Op::GetTupleElement { index } => {
+        (Op::GetTupleElement { index }, _) => {
             let index = usize::try_from(*index).expect("verified: the index is in range");
-            Flow::Operand(0, positions.part(operand_shape(0), index) + position)
+            Flow::Operand(0, operand_part(index) + position)
         }
-        Op::Tuple if position > 0 => {
-            let n = (0..elements).rev().find(|&n| inside(n)).expect("a position is in some element");
-            Flow::Operand(n, position - part(n))
-        }
-        Op::Copy if position > 0 => Flow::Operand(0, position),
-        Op::CopyStart { .. } if inside(1) => Flow::Operand(0, position - part(1)),
-        Op::CopyDone => Flow::Operand(0, positions.part(operand_shape(0), 0) + position),
-        Op::CollectiveDone(_) => Flow::Operand(0, positions.part(operand_shape(0), 1) + position),
+        (Op::Tuple, Some((n, at))) => Flow::Operand(n, at),
+        (Op::Copy, Some(_)) => Flow::Operand(0, position),
+        (Op::CopyStart { .. }, Some((1, at))) => Flow::Operand(0, at),
+        (Op::CopyDone, _) => Flow::Operand(0, operand_part(0) + position),
+        (Op::CollectiveDone(_), _) => Flow::Operand(0, operand_part(1) + position),
         // Element 0 is the operand, or the tuple of the operands.
-        Op::Collective(c) if c.start && c.kind != CollectiveKind::AllReduce && inside(0) && !is_tuple => match position - part(0) {
-            0 => Flow::Operand(0, 0),
-            rest => Flow::Operand(rest as usize - 1, 0),
-        },
-        Op::Send(_) if inside(0) => Flow::Operand(0, position - part(0)),
-        Op::RecvDone(_) if inside(0) => Flow::Operand(0, positions.part(operand_shape(0), 0) + position - part(0)),
-        Op::AsyncStart(_) if !is_tuple && inside(0) => {
-            let operands = module.shapes.elements(instr.shape)[0];
-            let count = module.shapes.elements(operands).len();
-            let at = position - part(0);
-            let n = (0..count).rev().find(|&n| at >= positions.part(operands, n)).expect("a position is in some operand");
-            Flow::Operand(n, at - positions.part(operands, n))
+        (Op::Collective(c), Some((0, at))) if c.start && c.kind != CollectiveKind::AllReduce && !is_tuple => {
+            Flow::Operand((at as usize).saturating_sub(1), 0)
         }
-        Op::AsyncStart(op) if !is_tuple && inside(1) && schedule.span(op.calls).is_some() => Flow::Root(op.calls, position - part(1)),
-        Op::AsyncUpdate(_) if !is_tuple => Flow::Operand(0, position),
-        Op::AsyncDone(_) if !is_tuple => Flow::Operand(0, positions.part(operand_shape(0), 1) + position),
-        Op::Call { to_apply, .. } => Flow::Root(*to_apply, position),
-        Op::While { .. } | Op::Conditional { .. } => Flow::Merge,
-        Op::Parameter { .. } if users.home(id).is_some_and(|comp| !users.callers(comp).is_empty()) => Flow::Merge,
+        (Op::Send(_), Some((0, at))) => Flow::Operand(0, at),
+        (Op::RecvDone(_), Some((0, at))) => Flow::Operand(0, operand_part(0) + at),
+        // An async start defines tables of pointers and contexts; element 0 are its operands, element 1 what the computation returns.
+        (Op::AsyncStart(_), Some((0, at))) if !is_tuple => {
+            let operands = module.shapes.elements(instr.shape)[0];
+            let (n, at) = positions.element(module, operands, at);
+            Flow::Operand(n, at)
+        }
+        (Op::AsyncStart(op), Some((1, at))) if !is_tuple && schedule.span(op.calls).is_some() => Flow::Root(op.calls, at),
+        (Op::AsyncUpdate(_), _) if !is_tuple => Flow::Operand(0, position),
+        (Op::AsyncDone(_), _) if !is_tuple => Flow::Operand(0, operand_part(1) + position),
+        (Op::Call { to_apply, .. }, _) => Flow::Root(*to_apply, position),
+        (Op::While { .. } | Op::Conditional { .. }, _) => Flow::Merge,
+        (Op::Parameter { .. }, _) if users.home(id).is_some_and(|comp| !users.callers(comp).is_empty()) => Flow::Merge,
         _ => Flow::Define,
     }
 }
 
 /// The instructions whose values at the same position meet in a parameter, a while or a conditional.
-fn merge_inputs(module: &Module, users: &Users, id: InstrId) -> Vec<InstrId> {
+fn merge_inputs(module: &Module, users: &Users, id: InstrId) -> SmallVec<[InstrId; 2]> {
     let instr = module.instr(id);
     match &instr.op {
-        Op::While { body, .. } => vec![module.comp(*body).root, instr.operands[0]],
+        Op::While { body, .. } => smallvec![module.comp(*body).root, instr.operands[0]],
         Op::Conditional { branches, .. } => branches.iter().map(|&b| module.comp(b).root).collect(),
         Op::Parameter { number } => {
             let comp = users.home(id).expect("a merge is live");
             let n = usize::try_from(*number).expect("verified: parameters are numbered from 0");
-            let mut inputs = Vec::new();
+            let mut inputs = SmallVec::new();
             for &caller in users.callers(comp) {
                 let caller = module.instr(caller);
                 match &caller.op {

@@ -37,6 +37,8 @@ pub struct Module {
 pub struct ModuleProto {
     /// `id`.
     pub id: i64,
+    /// The order in which the schedule names the computations, where it is not that of their ids.
+    pub schedule_order: Vec<CompId>,
     /// Fields kept as read: cross-program prefetches, shardings, profiles, device assignment, payloads, newer fields.
     pub unknown: Unknown,
 }
@@ -69,7 +71,7 @@ pub struct Computation {
 /// One instruction: a definition. Where it runs is said by [`Computation::order`].
 #[derive(Clone, Debug)]
 pub struct Instruction {
-    /// Its name, unique in its computation; of a scheduled module, in the module.
+    /// Its name, unique in its computation (XLA repeats names of fused instructions, even in scheduled modules).
     pub name: Box<str>,
     /// The shape of its value.
     pub shape: ShapeId,

@@ -3,8 +3,8 @@
 use super::codec::{Cx, FieldCodec, Wire, put_message, read_one, wire};
 use super::wire::{Message, Res, Rest, Writer};
 use crate::ir::{
-    ContractionExtras, ConvDims, DotDims, GatherDims, Metadata, Origin, OriginalArray, OutputAlias, PadDim, Payload, Precision,
-    ResultAccuracy, ScatterDims, SliceDim, Sparsity, Statistics, WindowDim,
+    ConvDims, DotDims, GatherDims, Metadata, Origin, OriginalArray, OutputAlias, PadDim, Payload, Precision, ResultAccuracy, ScatterDims,
+    SliceDim, Sparsity, Statistics, WindowDim,
 };
 
 wire!(Metadata {
@@ -57,6 +57,7 @@ impl Wire for Origin {
         Ok(Self {
             elements: elements.into_iter().map(|e| (e.index, e.array)).collect(),
             is_synthetic_call: FieldCodec::pick(m, 2, cx)?,
+            call: FieldCodec::pick(m, 3, cx)?,
             unknown: crate::ir::Unknown::default(),
         })
     }
@@ -71,6 +72,7 @@ impl Wire for Origin {
             self.elements.iter().map(|(index, array)| OriginElement { index: index.clone(), array: array.clone() }).collect();
         elements.put(w, 1, rest);
         self.is_synthetic_call.put(w, 2, rest);
+        self.call.put(w, 3, rest);
     }
 }
 
@@ -295,12 +297,5 @@ impl BlockScaling {
             inner = rest.trim_start_matches([' ', ',']);
         }
         Some(out)
-    }
-}
-
-impl ContractionExtras {
-    /// Both messages; either is empty if it says nothing.
-    pub(super) fn sparsity(&self) -> SparsityConfig {
-        SparsityConfig { lhs: self.lhs_sparsity.clone(), rhs: self.rhs_sparsity.clone() }
     }
 }

@@ -44,6 +44,9 @@ fn form(p: Primitive) -> (u32, Form) {
     }
 }
 
+/// Rows that a constant without elements may have: text says each, though there are no data.
+const MAX_EMPTY_ROWS: i64 = 1 << 20;
+
 impl Wire for Literal {
     fn read(m: &mut Message<'_>, cx: &mut Cx) -> Res<Self> {
         let Some(ShapeMessage(shape)) = FieldCodec::pick(m, 1, cx)? else {
@@ -100,6 +103,10 @@ fn dense(m: &mut Message<'_>, array: &ArrayShape) -> Res<LiteralValue> {
     if expected.checked_mul(size as u64) != Some(data.len() as u64) {
         let message = format!("expected {expected} elements of `{}` in a constant, found {} bytes of {size} each", p.name(), data.len());
         return Err(Bad::new("B008", m.place, message));
+    }
+    let rows = array.dims.iter().map(|d| d.size).take_while(|&size| size != 0).try_fold(1i64, i64::checked_mul);
+    if expected == 0 && rows.is_none_or(|rows| rows > MAX_EMPTY_ROWS) {
+        return Err(Bad::new("B008", m.place, format!("expected at most {MAX_EMPTY_ROWS} rows in a constant without elements")));
     }
     let Some(places) = places(array) else {
         return Err(Bad::new("B008", m.place, "expected a constant whose layout orders its dimensions"));

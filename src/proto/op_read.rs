@@ -174,8 +174,9 @@ pub(super) fn op(m: &mut Message<'_>, opcode: &str, x: &mut OpCx<'_>) -> Res<Op>
         "add-dependency" => Op::AddDependency,
         "domain" => Op::Domain(Box::new(Domain {
             kind: "sharding".into(),
-            entry: x.get::<Option<Sharding>>(m, 54)?.unwrap_or_default(),
-            exit: x.get::<Option<Sharding>>(m, 55)?.unwrap_or_default(),
+            // The fields bear the other side's names.
+            entry: x.get::<Option<Sharding>>(m, 55)?.unwrap_or_default(),
+            exit: x.get::<Option<Sharding>>(m, 54)?.unwrap_or_default(),
         })),
         "while" => {
             wanted(2)?;

@@ -1,6 +1,6 @@
 //! Promises V1–V5, V9: what is in host memory, and who may touch it.
 
-use super::cx::{Cx, same_placement, same_spaces, touches};
+use super::cx::{Cx, compatible, same_placement, same_spaces, touches};
 use crate::ir::{CompId, CustomCall, HOST, InstrId, Op, ShapeId};
 
 /// Custom calls that make, take or move host memory by their meaning.
@@ -170,7 +170,7 @@ fn slices(cx: &mut Cx<'_>, id: InstrId) {
 fn forwarding(cx: &mut Cx<'_>, id: InstrId) {
     let i = cx.instr(id);
     let shapes = &cx.module.shapes;
-    let same = |a: ShapeId, b: ShapeId| same_spaces(shapes, a, b);
+    let same = |a: ShapeId, b: ShapeId| stays(cx, a, b);
     let operand = |k: usize| shape(cx, i.operands[k]);
     let element = |id: ShapeId, k: usize| shapes.elements(id).get(k).copied();
     let kept = match &i.op {
@@ -198,19 +198,17 @@ fn forwarding(cx: &mut Cx<'_>, id: InstrId) {
     }
 }
 
+/// Whether all arrays are where they were. Shapes that differ otherwise are the business of other promises.
+fn stays(cx: &Cx<'_>, a: ShapeId, b: ShapeId) -> bool {
+    let shapes = &cx.module.shapes;
+    same_spaces(shapes, a, b) || !compatible(shapes, a, b)
+}
+
 /// Whether arguments and result are where the callee has them.
 fn boundary(cx: &Cx<'_>, callee: CompId, operands: &[InstrId], result: Option<ShapeId>) -> bool {
     let callee = cx.module.comp(callee);
-    let same = |a: ShapeId, b: ShapeId| same_spaces(&cx.module.shapes, a, b);
-    operands.iter().zip(&callee.parameters).all(|(&o, &p)| same(shape(cx, o), shape(cx, p)))
-        && result.is_none_or(|r| {
-            r == shape(cx, callee.root) || shapes_differ_in_structure(cx, r, shape(cx, callee.root)) || same(r, shape(cx, callee.root))
-        })
-}
-
-/// A late-bound start has no result yet.
-fn shapes_differ_in_structure(cx: &Cx<'_>, a: ShapeId, b: ShapeId) -> bool {
-    !super::cx::compatible(&cx.module.shapes, a, b)
+    operands.iter().zip(&callee.parameters).all(|(&o, &p)| stays(cx, shape(cx, o), shape(cx, p)))
+        && result.is_none_or(|r| stays(cx, r, shape(cx, callee.root)))
 }
 
 /// V9.
@@ -227,7 +225,7 @@ fn loops(cx: &mut Cx<'_>, id: InstrId) {
     for (what, place) in places {
         let Some(place) = place else { continue };
         let found = shape(cx, place);
-        if !same_placement(&m.shapes, carried, found) {
+        if compatible(&m.shapes, carried, found) && !same_placement(&m.shapes, carried, found) {
             let differing = differing(cx, carried, found);
             let message = format!("`{}`: expected {what} as the initial value{differing}", cx.name(id));
             let d = cx.error_at("V9", id, message).at(m.instr(place).span, "this one");

@@ -20,8 +20,10 @@ pub(super) fn check(cx: &mut Cx<'_>) {
             }
             _ => {}
         }
-        for &operand in &cx.instr(id).operands {
-            written(cx, id, operand);
+        for number in 0..cx.instr(id).operands.len() {
+            if reads(cx, id, number) {
+                written(cx, id, cx.instr(id).operands[number]);
+            }
         }
     }
 }
@@ -66,10 +68,6 @@ fn start(cx: &mut Cx<'_>, id: InstrId, users: &[InstrId]) {
 
 /// V7: a value that a transfer reads is no allocation that nothing was written to.
 fn written(cx: &mut Cx<'_>, reader: InstrId, operand: InstrId) {
-    let number = cx.instr(reader).operands.iter().position(|&o| o == operand).unwrap_or(0);
-    if !reads(cx, reader, number) {
-        return;
-    }
     let mut id = operand;
     for _ in 0..STEPS {
         let i = cx.instr(id);

@@ -217,3 +217,85 @@ fn colour_comes_when_asked_for() {
     let bright = run(&["--color", "always", "explain", "Z9"]);
     assert!(err(&bright).contains("\x1b[1;31m"));
 }
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/gpt3_760m_unrolled_none.pb");
+
+#[test]
+fn rewrite_makes_the_example_fit_and_does_so_twice() {
+    let folder = Folder::new("rewrite");
+    let [a, b, plan_a, plan_b] = ["a.pb", "b.pb", "a.json", "b.json"].map(|n| folder.path(n));
+    for (out_file, plan) in [(&a, &plan_a), (&b, &plan_b)] {
+        let output = run(&["rewrite", EXAMPLE, "-o", out_file, "--device", "h100_sxm", "--memory", "5GiB", "--plan-out", plan, "--json"]);
+        assert_eq!((status(&output), out(&output)), (0, ""), "{}", err(&output));
+        let summary: serde_json::Value = serde_json::from_str(err(&output)).unwrap();
+        let bytes = |side: &str| summary[side]["device"].as_u64().unwrap();
+        assert!(bytes("after") <= 5 << 30 && bytes("before") > 7 << 30, "{summary}");
+        assert!(summary["floor"].as_u64().unwrap() <= bytes("after"));
+        let peak: serde_json::Value = serde_json::from_str(out(&run(&["peak", out_file, "--json"]))).unwrap();
+        assert_eq!(peak["device"].as_u64().unwrap(), bytes("after"), "what is written takes what was promised");
+    }
+    assert!(std::fs::read(&a).unwrap() == std::fs::read(&b).unwrap(), "two runs write the same bytes");
+    assert!(std::fs::read(&plan_a).unwrap() == std::fs::read(&plan_b).unwrap(), "two runs save the same plan");
+    assert_eq!(out(&run(&["check", "--verify", &a])), format!("accept\t{a}\n"));
+}
+
+#[test]
+fn a_budget_that_cannot_be_met_is_status_1() {
+    let folder = Folder::new("infeasible");
+    let (target, plan) = (folder.file("out.pb", b"before"), folder.path("plan.json"));
+    let output = run(&["rewrite", EXAMPLE, "-o", &target, "--device", "h100-sxm", "--memory", "1GiB", "--plan-out", &plan]);
+    assert_eq!((status(&output), out(&output)), (1, ""));
+    assert!(err(&output).contains("the lowest peak found is"), "{}", err(&output));
+    assert_eq!(std::fs::read(&target).unwrap(), b"before");
+    assert_eq!(folder.names(), ["out.pb"]);
+    let json = run(&["rewrite", EXAMPLE, "-o", &target, "--device", "h100-sxm", "--memory", "1GiB", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(err(&json)).unwrap();
+    assert!(told["floor"].as_u64().unwrap() > 1 << 30);
+}
+
+#[test]
+fn what_fits_is_not_changed() {
+    let folder = Folder::new("fits");
+    let target = folder.path("out.hlo");
+    let output = run_with_input(&["rewrite", "-", "-o", &target, "--device", "h100-sxm", "--memory", "1MiB"], GOOD.as_bytes());
+    assert_eq!(status(&output), 0, "{}", err(&output));
+    assert!(err(&output).contains("nothing was changed"), "{}", err(&output));
+    let canonical = run_with_input(&["convert", "-", "-", "--emit", "hlo"], GOOD.as_bytes());
+    assert_eq!(std::fs::read_to_string(&target).unwrap(), out(&canonical));
+}
+
+#[test]
+fn a_wrong_pipeline_is_told() {
+    for passes in ["frobnicate", "fit{", "fit{warp=true}"] {
+        let output = run(&["rewrite", EXAMPLE, "--device", "h100-sxm", "--memory", "5GiB", "--passes", passes, "--emit", "hlo"]);
+        assert_eq!((status(&output), out(&output)), (2, ""), "{passes}: {}", err(&output));
+    }
+}
+
+/// Every `$ offc …` block of the README is what the command prints. `OFFC_BLESS=1 cargo test readme` writes what it prints now.
+#[test]
+fn the_readme_shows_real_output() {
+    let folder = Folder::new("readme");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = std::fs::read_to_string(&path).unwrap();
+    let mut written = String::new();
+    let mut lines = readme.lines();
+    let mut blocks = 0;
+    while let Some(line) = lines.next() {
+        written += line;
+        written.push('\n');
+        let Some(command) = line.strip_prefix("$ offc ") else { continue };
+        let words = command.split(' ').map(|w| if w.starts_with("examples/") { EXAMPLE } else { w });
+        let output = offc().args(words).current_dir(&folder.0).output().unwrap();
+        assert_eq!(status(&output), 0, "{}", err(&output));
+        written += &format!("{}{}```\n", out(&output), err(&output));
+        lines.by_ref().find(|l| *l == "```").expect("a block ends");
+        blocks += 1;
+    }
+    assert!(blocks >= 2);
+    if std::env::var_os("OFFC_BLESS").is_some() && std::env::var_os("CI").is_none() {
+        std::fs::write(&path, written).unwrap();
+    } else {
+        assert!(readme == written, "README.md is out of date (`OFFC_BLESS=1 cargo test readme`); it should read\n{written}");
+    }
+}

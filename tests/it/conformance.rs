@@ -46,7 +46,8 @@ fn every_program_of_the_corpus_reads() {
         println!("skipped: there is no ../shared/corpus");
         return;
     };
-    let mut paths: Vec<_> = entries.map(|e| e.expect("a folder can be listed").path()).filter(|p| p.extension().is_some_and(|e| e == "hlo")).collect();
+    let mut paths: Vec<_> =
+        entries.map(|e| e.expect("a folder can be listed").path()).filter(|p| p.extension().is_some_and(|e| e == "hlo")).collect();
     paths.sort();
     for path in paths {
         let text = std::fs::read(&path).expect("a listed file can be read");

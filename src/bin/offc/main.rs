@@ -3,10 +3,13 @@
 //! One file a command; what they share: [`files`] (reading, and writing that leaves nothing half done), [`outcome`] (how a command ends, and
 //! its exit status), [`terminal`] (colour, progress).
 
+mod arena;
 mod check;
 mod cli;
 mod convert;
+mod device;
 mod devices;
+mod equiv;
 mod explain;
 mod files;
 mod input;
@@ -14,8 +17,11 @@ mod outcome;
 mod output;
 mod peak;
 mod rewrite;
+mod run;
+mod simulate;
 mod summary;
 mod terminal;
+mod values;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;

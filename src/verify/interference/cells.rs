@@ -8,20 +8,26 @@ pub(super) type Cell = u32;
 /// Where each shape's arrays stand among all its arrays (whatever is no tuple counts as one).
 pub(super) struct Leaves {
     counts: Vec<u32>,
+    /// For a tuple, the first array of each element.
+    firsts: Vec<Box<[u32]>>,
 }
 
 impl Leaves {
     /// Counts the arrays of every shape; inner shapes have lower ids (S01).
     pub(super) fn new(module: &Module) -> Self {
-        let mut counts = Vec::with_capacity(module.shapes.len());
+        let mut leaves = Self { counts: Vec::new(), firsts: Vec::new() };
         for id in (0..module.shapes.len()).map(ShapeId::new) {
-            let count = match module.shapes.get(id) {
-                Shape::Tuple(elements) => elements.iter().fold(0u32, |n, e| n.saturating_add(counts[e.index()])),
-                _ => 1,
-            };
-            counts.push(count);
+            let mut count = 0u32;
+            let mut firsts = Vec::new();
+            for &element in module.shapes.elements(id) {
+                firsts.push(count);
+                count = count.saturating_add(leaves.count(element));
+            }
+            let is_tuple = matches!(module.shapes.get(id), Shape::Tuple(_));
+            leaves.counts.push(if is_tuple { count } else { 1 });
+            leaves.firsts.push(firsts.into());
         }
-        Self { counts }
+        leaves
     }
 
     /// The number of arrays in a shape.
@@ -29,11 +35,12 @@ impl Leaves {
         self.counts[id.index()]
     }
 
-    /// The first array of a tuple's element and the number of arrays in it.
+    /// The first array of a tuple's element and the number of arrays in it; nothing for an element that is not there.
     pub(super) fn element(&self, module: &Module, id: ShapeId, index: usize) -> (u32, u32) {
-        let elements = module.shapes.elements(id);
-        let before = elements.iter().take(index).map(|&e| self.count(e)).sum();
-        (before, elements.get(index).map_or(0, |&e| self.count(e)))
+        match (module.shapes.elements(id).get(index), self.firsts[id.index()].get(index)) {
+            (Some(&element), Some(&first)) => (first, self.count(element)),
+            _ => (0, 0),
+        }
     }
 
     /// The first array at an index path and the number of arrays there.

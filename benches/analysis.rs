@@ -1,0 +1,74 @@
+//! Analyses on a synthetic training step: every activation lives from the forward to the backward pass, so that half the program is alive at
+//! the peak; parameters are donated. `cargo bench --bench analysis`.
+
+use divan::Bencher;
+use offc::analysis::Analyses;
+use offc::ir::{
+    AliasEntry, ArrayShape, Binary, Computation, DEVICE, InstrId, Instruction, Module, Op, Primitive, Shape, ShapeId,
+};
+
+fn main() {
+    divan::main();
+}
+
+/// A scheduled step of about `n` instructions: `n / 2` forward, as many backward, one parameter and one update every hundred.
+fn step(n: usize) -> Module {
+    let mut module = Module { name: "step".into(), is_scheduled: true, ..Module::default() };
+    // Sizes differ, so that the heap has something to decide.
+    let shapes: Vec<ShapeId> = (1..=50).map(|k| module.shapes.intern(Shape::Array(ArrayShape::new(Primitive::F32, &[k * 1000])))).collect();
+    let shape = |i: usize| shapes[(i * 7919) % shapes.len()];
+    let mut comp = Computation::new("main");
+    let define = |module: &mut Module, comp: &mut Computation, name: String, shape: ShapeId, op: Op, operands: &[InstrId]| {
+        let id = module.define(Instruction::new(name, shape, op, operands.iter().copied()));
+        comp.order.push(id);
+        id
+    };
+    let parameters: Vec<InstrId> = (0..n / 100)
+        .map(|i| define(&mut module, &mut comp, format!("p{i}"), shape(i), Op::Parameter { number: i64::try_from(i).unwrap() }, &[]))
+        .collect();
+    let mut activations = vec![parameters[0]];
+    for i in 1..n / 2 {
+        let operands = [activations[i - 1], parameters[i % parameters.len()]];
+        activations.push(define(&mut module, &mut comp, format!("x{i}"), shape(i), Op::Binary(Binary::Add), &operands));
+    }
+    let mut gradient = activations[n / 2 - 1];
+    let mut results = Vec::new();
+    for i in (1..n / 2).rev() {
+        gradient = define(&mut module, &mut comp, format!("g{i}"), shape(i + 1), Op::Binary(Binary::Multiply), &[gradient, activations[i]]);
+        if i % 50 == 0 && i / 50 < parameters.len() {
+            let k = i / 50;
+            let update = [parameters[k], gradient];
+            results.push((k, define(&mut module, &mut comp, format!("u{k}"), shape(k), Op::Binary(Binary::Subtract), &update)));
+        }
+    }
+    results.sort_unstable();
+    let elements: Vec<InstrId> = results.iter().map(|r| r.1).collect();
+    let tuple = module.shapes.intern(Shape::Tuple(elements.iter().map(|&e| module.instr(e).shape).collect()));
+    for (i, (k, _)) in results.iter().enumerate() {
+        let number = |n: usize| i64::try_from(n).unwrap();
+        let alias = AliasEntry { output: vec![number(i)], parameter: number(*k), index: Vec::new(), must: false };
+        module.header.input_output_alias.push(alias);
+    }
+    let root = define(&mut module, &mut comp, "result".into(), tuple, Op::Tuple, &elements);
+    comp.root = root;
+    comp.parameters = parameters;
+    let entry = module.computations.push(comp);
+    module.listing.push(entry);
+    module.entry = Some(entry);
+    module
+}
+
+#[divan::bench(args = [10_000, 100_000], sample_count = 3)]
+fn buffers(bencher: Bencher, n: usize) {
+    let module = step(n);
+    bencher.bench_local(|| Analyses::new(&module).buffers().len());
+}
+
+#[divan::bench(args = [10_000, 100_000], sample_count = 3)]
+fn buffers_liveness_and_peak(bencher: Bencher, n: usize) {
+    let module = step(n);
+    bencher.bench_local(|| {
+        let analyses = Analyses::new(&module);
+        (analyses.memory().device_bytes(), analyses.curve(DEVICE).peak())
+    });
+}

@@ -1,0 +1,493 @@
+//! Evaluates a program: control flow, and values as they are passed from instruction to instruction.
+
+use super::arena::Arenas;
+use super::array::Array;
+use super::buffer::{Buffer, Place};
+use super::error::Error;
+use super::exchange::Exchange;
+use super::kernel::{ArrayType, leaves};
+use super::lanes::{Memory, Run};
+use super::placement::{HighWater, Placement};
+use super::program::{Program, Way, way};
+use super::view::{Slot, for_each_run};
+use crate::ir::{CollectiveKind, CompId, EntityMap, InstrId, Module, Op, Primitive, Shape, ShapeId};
+
+/// A value: an array in memory, or values in a tuple.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// An array; its layout is that of the instruction it is a value of.
+    Array(Place),
+    /// A tuple; a part that was taken by its last reader is a token.
+    Tuple(Vec<Value>),
+    /// A token, or an opaque thing.
+    Token,
+}
+
+impl Value {
+    /// The arrays in order.
+    pub(super) fn places(&self) -> Vec<Place> {
+        let mut out = Vec::new();
+        let mut stack = vec![self];
+        while let Some(value) = stack.pop() {
+            match value {
+                Self::Array(place) => out.push(place.clone()),
+                Self::Tuple(parts) => stack.extend(parts.iter().rev()),
+                Self::Token => {}
+            }
+        }
+        out
+    }
+}
+
+/// Which of several copies of a program this is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The partition.
+    pub partition: u32,
+    /// The replica.
+    pub replica: u32,
+}
+
+/// Is told of every value that an instruction computes.
+pub trait Observer {
+    /// An instruction of a computation that runs was carried out.
+    fn computed(&mut self, id: InstrId, value: &Value);
+}
+
+impl Observer for () {
+    fn computed(&mut self, _: InstrId, _: &Value) {}
+}
+
+/// A program being evaluated.
+pub struct Evaluation<'p, 'm> {
+    program: &'p Program<'m>,
+    module: &'m Module,
+    values: EntityMap<InstrId, Option<Value>>,
+    identity: Identity,
+    exchange: &'p dyn Exchange,
+    observer: &'p mut dyn Observer,
+    arenas: Option<Arenas<'p>>,
+    /// Fusions that are being walked through: what is in them has no planned place.
+    unplanned: usize,
+}
+
+impl<'p, 'm> Evaluation<'p, 'm> {
+    /// Nothing is computed yet. With a placement, values lie in arenas as it says; without one, each in memory of its own.
+    pub fn new(
+        program: &'p Program<'m>,
+        identity: Identity,
+        exchange: &'p dyn Exchange,
+        observer: &'p mut dyn Observer,
+        placement: Option<&'p Placement>,
+    ) -> Self {
+        let arenas = placement.map(Arenas::new);
+        let values = EntityMap::with_default(None);
+        Self { program, module: program.module, values, identity, exchange, observer, arenas, unplanned: 0 }
+    }
+
+    /// What the run needed of its arenas; nothing without.
+    pub fn high_water(&self) -> HighWater {
+        self.arenas.as_ref().map(Arenas::high_water).unwrap_or_default()
+    }
+
+    /// Runs the entry computation: arrays of the parameters in order, arrays of the result in order.
+    pub fn run(&mut self, inputs: &[Array]) -> Result<Vec<Array>, Error> {
+        let module = self.module;
+        let entry = module.entry();
+        let mut inputs = inputs.iter();
+        let mut args = Vec::new();
+        for &parameter in &entry.parameters {
+            let mut value = self.allocate(parameter, module.instr(parameter).shape, 0)?;
+            for (place, shape) in value.places().iter().zip(leaves(module, module.instr(parameter).shape)) {
+                self.input(parameter, place, shape, inputs.next())?;
+            }
+            self.written(parameter, 0, &mut value);
+            args.push(value);
+        }
+        if inputs.next().is_some() {
+            return Err(Error::new("there are more inputs than parameters"));
+        }
+        let value = self.computation(module.entry_id(), args)?;
+        for place in value.places() {
+            self.check_read(entry.root, &place)?;
+        }
+        let shapes = leaves(module, module.instr(entry.root).shape);
+        Ok(value.places().iter().zip(shapes).map(|(place, shape)| self.array(place, shape)).collect())
+    }
+
+    fn input(&self, id: InstrId, place: &Place, shape: ShapeId, array: Option<&Array>) -> Result<(), Error> {
+        let ty = self.ty(shape);
+        let array = array.ok_or_else(|| Error::at(self.module, id, "there is no input for this parameter"))?;
+        if array.element != ty.element || array.dims != ty.dims {
+            let found = format!("{}{:?}", array.element.name(), array.dims);
+            return Err(Error::at(self.module, id, format!("expected {}{:?}, found {found}", ty.element.name(), ty.dims)));
+        }
+        self.put(place, &ty, array);
+        Ok(())
+    }
+
+    /// The type of an array shape of the program.
+    fn ty(&self, shape: ShapeId) -> ArrayType {
+        ArrayType::of(self.module, shape).expect("all shapes were checked when the program was made ready")
+    }
+
+    /// Writes an array in the order of a layout.
+    pub(super) fn put(&self, place: &Place, ty: &ArrayType, array: &Array) {
+        let access = ty.view(Slot::Index).access();
+        let width = array.width();
+        for_each_run(&access.dims, &access.strides, 0, 0, array.len(), |at, len, stride, from| {
+            if stride == 1 {
+                return place.buffer.write(place.offset + at.unsigned_abs() * width, &array.data[from * width..(from + len) * width]);
+            }
+            for i in 0..len {
+                let to = (at + i.cast_signed() * stride).unsigned_abs() * width;
+                place.buffer.write(place.offset + to, &array.data[(from + i) * width..(from + i + 1) * width]);
+            }
+        });
+    }
+
+    /// Reads an array that lies in the order of a layout.
+    pub(super) fn array(&self, place: &Place, shape: ShapeId) -> Array {
+        read_array(self.module, place, shape)
+    }
+
+    /// Runs a computation.
+    fn computation(&mut self, comp: CompId, args: Vec<Value>) -> Result<Value, Error> {
+        let module = self.module;
+        let computation = module.comp(comp);
+        for (&parameter, arg) in computation.parameters.iter().zip(args) {
+            self.values[parameter] = Some(arg);
+        }
+        for &id in &computation.order {
+            if !matches!(module.instr(id).op, Op::Parameter { .. }) {
+                let value = self.instruction(id)?;
+                self.observer.computed(id, &value);
+                self.values[id] = Some(value);
+            } else if let Some(value) = &self.values[id] {
+                self.observer.computed(id, value);
+            }
+            if let Some(arenas) = &mut self.arenas {
+                arenas.ended(module, id).map_err(|why| Error::at(module, id, why))?;
+            }
+            if let Some(dying) = self.program.dying.get(&id) {
+                for &operand in dying {
+                    self.values[operand] = None;
+                }
+            }
+        }
+        let result = self.values[computation.root].take();
+        result.ok_or_else(|| Error::at(module, computation.root, "the result was not computed"))
+    }
+
+    fn operand(&self, id: InstrId, i: usize) -> Result<Value, Error> {
+        let operand = self.module.instr(id).operands.get(i).and_then(|&o| self.values[o].clone());
+        operand.ok_or_else(|| Error::at(self.module, id, format!("operand {i} has no value")))
+    }
+
+    /// Takes an operand out if nobody reads it later.
+    fn take_operand(&mut self, id: InstrId, i: usize) -> Result<Value, Error> {
+        let operand = self.module.instr(id).operands[i];
+        let alone = self.module.instr(id).operands.iter().filter(|&&o| o == operand).count() == 1;
+        if alone && self.program.dying.get(&id).is_some_and(|dying| dying.contains(&operand)) {
+            return self.values[operand].take().ok_or_else(|| Error::at(self.module, id, format!("operand {i} has no value")));
+        }
+        self.operand(id, i)
+    }
+
+    fn instruction(&mut self, id: InstrId) -> Result<Value, Error> {
+        let module = self.module;
+        let instr = module.instr(id);
+        let fail = |message: &str| Error::at(module, id, message);
+        match way(module, id).map_err(|why| fail(&why))? {
+            Way::Kernel => return self.compute(id),
+            Way::Exchange => return self.collective(id),
+            Way::Control => {}
+        }
+        Ok(match &instr.op {
+            Op::Tuple => Value::Tuple((0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?),
+            Op::GetTupleElement { index } => {
+                let last = self.program.last_part[id];
+                let index = usize::try_from(*index).map_err(|_| fail("an index is negative"))?;
+                match &mut self.values[instr.operands[0]] {
+                    Some(Value::Tuple(parts)) if index < parts.len() => {
+                        if last {
+                            std::mem::replace(&mut parts[index], Value::Token)
+                        } else {
+                            parts[index].clone()
+                        }
+                    }
+                    _ => return Err(fail("expected a tuple")),
+                }
+            }
+            Op::Bitcast | Op::OptBarrier | Op::AddDependency | Op::Domain(_) => self.take_operand(id, 0)?,
+            Op::AfterAll => Value::Token,
+            Op::PartitionId => self.scalar(id, self.identity.partition)?,
+            Op::ReplicaId => self.scalar(id, self.identity.replica)?,
+            Op::While { condition, body } => {
+                let mut state = self.take_operand(id, 0)?;
+                loop {
+                    self.check_merge(id, &state)?;
+                    let go = self.computation(*condition, vec![state.clone()])?;
+                    if self.choice(id, &go, Primitive::Pred)? == 0 {
+                        break state;
+                    }
+                    state = self.computation(*body, vec![state])?;
+                }
+            }
+            Op::Conditional { branches, predicated } => {
+                let choice = self.operand(id, 0)?;
+                let last = branches.len() - 1;
+                let branch = if *predicated {
+                    usize::from(self.choice(id, &choice, Primitive::Pred)? == 0)
+                } else {
+                    usize::try_from(self.choice(id, &choice, Primitive::S32)?).unwrap_or(last).min(last)
+                };
+                let arg = self.operand(id, 1 + branch)?;
+                let result = self.computation(branches[branch], vec![arg])?;
+                self.check_merge(id, &result)?;
+                result
+            }
+            Op::Call { to_apply, .. } => {
+                let args = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
+                self.computation(*to_apply, args)?
+            }
+            Op::Fusion(op) => {
+                let args: Vec<Value> = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
+                self.unplanned += 1;
+                let inner = self.computation(op.calls, args)?;
+                self.unplanned -= 1;
+                self.stored(id, inner)?
+            }
+            Op::AsyncStart(op) => {
+                let args: Vec<Value> = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
+                let result = self.computation(op.calls, args.clone())?;
+                self.depart(id, args.iter().flat_map(Value::places).collect(), &result);
+                Value::Tuple(vec![Value::Tuple(args), result])
+            }
+            Op::AsyncUpdate(_) => self.take_operand(id, 0)?,
+            Op::AsyncDone(_) | Op::CopyDone | Op::CollectiveDone(_) => {
+                self.arrive(id);
+                self.done(id)?
+            }
+            _ => unreachable!("`way` sends everything else elsewhere"),
+        })
+    }
+
+    /// The value that a start promised.
+    fn done(&mut self, id: InstrId) -> Result<Value, Error> {
+        let part = match &self.module.instr(id).op {
+            Op::CopyDone => 0,
+            Op::CollectiveDone(CollectiveKind::AllReduce) => return self.take_operand(id, 0),
+            _ => 1,
+        };
+        match self.take_operand(id, 0)? {
+            Value::Tuple(mut parts) if part < parts.len() => Ok(parts.swap_remove(part)),
+            _ => Err(Error::at(self.module, id, "expected the tuple of a start")),
+        }
+    }
+
+    /// A value that was computed without a plan, put where an instruction's result is to lie.
+    fn stored(&mut self, id: InstrId, inner: Value) -> Result<Value, Error> {
+        if self.arenas.is_none() {
+            return Ok(inner);
+        }
+        let mut out = self.allocate(id, self.module.instr(id).shape, 0)?;
+        for (from, to) in inner.places().iter().zip(out.places()) {
+            Buffer::copy(&from.buffer, from.offset, &to.buffer, to.offset, to.bytes);
+        }
+        self.written(id, 0, &mut out);
+        Ok(out)
+    }
+
+    fn scalar(&mut self, id: InstrId, value: u32) -> Result<Value, Error> {
+        let mut out = self.allocate(id, self.module.instr(id).shape, 0)?;
+        for place in out.places() {
+            place.buffer.write(place.offset, &value.to_le_bytes());
+        }
+        self.written(id, 0, &mut out);
+        Ok(out)
+    }
+
+    /// Reads an integer scalar.
+    fn choice(&self, id: InstrId, value: &Value, element: Primitive) -> Result<i64, Error> {
+        let Value::Array(place) = value else { return Err(Error::at(self.module, id, "expected a scalar to choose by")) };
+        self.check_read(id, place)?;
+        Ok(self.integer(place, element))
+    }
+    fn integer(&self, place: &Place, element: Primitive) -> i64 {
+        let mut block = super::lanes::Block::Int(vec![0]);
+        let memory = Memory { buffer: &place.buffer, offset: place.offset, element };
+        memory.load(Run { at: 0, len: 1, stride: 0 }, &mut block, 0);
+        let super::lanes::Block::Int(v) = block else { unreachable!("a block of integers") };
+        v[0]
+    }
+
+    /// Memory for a value, or for the part of it whose arrays are numbered from `leaf` on.
+    pub(super) fn allocate(&self, id: InstrId, shape: ShapeId, leaf: u32) -> Result<Value, Error> {
+        let mut leaf = leaf;
+        self.allocate_from(id, shape, &mut leaf)
+    }
+    fn allocate_from(&self, id: InstrId, shape: ShapeId, leaf: &mut u32) -> Result<Value, Error> {
+        match self.module.shapes.get(shape) {
+            Shape::Tuple(parts) => Ok(Value::Tuple(parts.iter().map(|&p| self.allocate_from(id, p, leaf)).collect::<Result<_, _>>()?)),
+            Shape::Array(_) => {
+                let bytes = self.ty(shape).bytes();
+                *leaf += 1;
+                let Some(arenas) = &self.arenas else { return Ok(Value::Array(Place::fresh(bytes))) };
+                let fail = |why: &str| Error::at(self.module, id, why);
+                match arenas.place(id, *leaf - 1, bytes) {
+                    Some(Ok(place)) => {
+                        arenas.check_write(self.module, &place).map_err(|why| fail(&why))?;
+                        Ok(Value::Array(place))
+                    }
+                    Some(Err(why)) => Err(fail(&why)),
+                    None if bytes == 0 || self.unplanned > 0 => Ok(Value::Array(Place::fresh(bytes))),
+                    None => Err(fail("the plan gives it no place")),
+                }
+            }
+            _ => Ok(Value::Token),
+        }
+    }
+    /// Says that a value, whose arrays are numbered from `leaf` on, was written.
+    pub(super) fn written(&mut self, id: InstrId, leaf: u32, value: &mut Value) {
+        let Some(arenas) = &mut self.arenas else { return };
+        let mut stack = vec![value];
+        let mut leaf = leaf;
+        while let Some(value) = stack.pop() {
+            match value {
+                Value::Array(place) => {
+                    arenas.written(id, leaf, place);
+                    leaf += 1;
+                }
+                Value::Tuple(parts) => stack.extend(parts.iter_mut().rev()),
+                Value::Token => {}
+            }
+        }
+    }
+    /// Holds a read to the record of the arenas.
+    pub(super) fn check_read(&self, id: InstrId, place: &Place) -> Result<(), Error> {
+        match &self.arenas {
+            Some(arenas) => arenas.check_read(self.module, place).map_err(|why| Error::at(self.module, id, why)),
+            None => Ok(()),
+        }
+    }
+    /// Holds a value that merges others to the plan: all of them must lie where it is said to lie.
+    fn check_merge(&self, id: InstrId, value: &Value) -> Result<(), Error> {
+        let Some(arenas) = &self.arenas else { return Ok(()) };
+        for (leaf, place) in (0..).zip(value.places()) {
+            if let Some(Ok(planned)) = arenas.place(id, leaf, place.bytes)
+                && !planned.is(&place)
+            {
+                let (found, wanted) = (place.offset, planned.offset);
+                let message =
+                    format!("array {leaf} of its result lies at byte {found}, but is planned at byte {wanted}: a copy is missing");
+                return Err(Error::at(self.module, id, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs an instruction's kernel.
+    fn compute(&mut self, id: InstrId) -> Result<Value, Error> {
+        let module = self.module;
+        let instr = module.instr(id);
+        let kernel = self.program.kernel(id).expect("every instruction of this kind has a kernel");
+        let operands: Vec<Value> = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
+        let params: Vec<Place> = operands.iter().flat_map(Value::places).collect();
+        for place in &params {
+            self.check_read(id, place)?;
+        }
+        let start = matches!(instr.op, Op::CopyStart { .. });
+        let mut result = self.allocate(id, if start { module.shapes.elements(instr.shape)[0] } else { instr.shape }, 0)?;
+        if !kernel.in_place.is_empty() && self.arenas.is_none() {
+            self.reuse(id, &kernel.in_place, &params, operands, &mut result);
+        }
+        let outs = result.places();
+        kernel.run(&params, &outs).map_err(|why| Error::at(module, id, why))?;
+        self.written(id, 0, &mut result);
+        if start {
+            self.depart(id, params, &result);
+            return Ok(Value::Tuple(vec![result, self.operand(id, 0)?, Value::Token]));
+        }
+        Ok(result)
+    }
+
+    /// Work has begun that the program waits for later.
+    pub(super) fn depart(&mut self, id: InstrId, reads: Vec<Place>, result: &Value) {
+        if let Some(arenas) = &mut self.arenas {
+            arenas.depart(id, reads, result.places());
+        }
+    }
+    /// The program waits for the work that an operand of a done stands for.
+    fn arrive(&mut self, id: InstrId) {
+        if let Some(arenas) = &mut self.arenas {
+            let mut start = self.module.instr(id).operands[0];
+            while let Op::AsyncUpdate(_) = self.module.instr(start).op {
+                start = self.module.instr(start).operands[0];
+            }
+            arenas.arrive(start);
+        }
+    }
+
+    /// Puts a result that begins as an operand where that operand lies, if nobody else reads it.
+    fn reuse(&mut self, id: InstrId, pairs: &[super::kernel::InPlace], params: &[Place], operands: Vec<Value>, result: &mut Value) {
+        let Some(dying) = self.program.dying.get(&id) else { return };
+        drop(operands);
+        for pair in pairs {
+            // Only operands that are one array each can be told apart by their number.
+            let ids = &self.module.instr(id).operands;
+            if ids.len() != params.len() || ids.iter().filter(|&&o| o == ids[pair.param]).count() > 1 || !dying.contains(&ids[pair.param]) {
+                continue;
+            }
+            // The value itself and `params`.
+            if !params[pair.param].buffer.is_held_by(2) {
+                continue;
+            }
+            let place = params[pair.param].clone();
+            match result {
+                Value::Array(out) => *out = place,
+                Value::Tuple(parts) => {
+                    if let Some(Value::Array(out)) = parts.get_mut(pair.out) {
+                        *out = place;
+                    }
+                }
+                Value::Token => {}
+            }
+        }
+    }
+
+    /// What instructions around collectives need.
+    pub(super) fn module(&self) -> &'m Module {
+        self.module
+    }
+    pub(super) fn identity(&self) -> Identity {
+        self.identity
+    }
+    pub(super) fn exchange(&self) -> &'p dyn Exchange {
+        self.exchange
+    }
+    pub(super) fn function(&self, id: InstrId) -> Option<std::rc::Rc<super::tape::Applied>> {
+        self.program.function(id)
+    }
+    pub(super) fn operand_of(&self, id: InstrId, i: usize) -> Result<Value, Error> {
+        self.operand(id, i)
+    }
+}
+
+/// Reads an array that lies in the order of its shape's layout.
+pub(super) fn read_array(module: &Module, place: &Place, shape: ShapeId) -> Array {
+    let ty = ArrayType::of(module, shape).expect("all shapes were checked when the program was made ready");
+    let mut array = Array::zeros(ty.element, &ty.dims);
+    let access = ty.view(Slot::Index).access();
+    let width = array.width();
+    for_each_run(&access.dims, &access.strides, 0, 0, array.len(), |at, len, stride, to| {
+        if stride == 1 {
+            return place.buffer.read(place.offset + at.unsigned_abs() * width, &mut array.data[to * width..(to + len) * width]);
+        }
+        for i in 0..len {
+            let from = (at + i.cast_signed() * stride).unsigned_abs() * width;
+            place.buffer.read(place.offset + from, &mut array.data[(to + i) * width..(to + i + 1) * width]);
+        }
+    });
+    array
+}
