@@ -12,10 +12,12 @@
 mod build;
 mod contraction;
 mod dot;
+mod gemm;
 mod indexed;
 mod lower;
 mod run;
 mod shape;
+mod special;
 
 pub use dot::Dot;
 pub use lower::{compile, function};
@@ -25,7 +27,6 @@ use super::array::Array;
 use super::buffer::Buffer;
 use super::tape::{Applied, Register, Tape};
 use super::view::{Access, View};
-use crate::ir::Primitive;
 
 /// Elements of a block.
 pub const BLOCK: usize = 1024;
@@ -116,6 +117,4 @@ pub struct Kernel {
     pub consts: Vec<Buffer>,
     /// Results that begin as operands.
     pub in_place: Vec<InPlace>,
-    /// Types and numbers of elements of the results.
-    pub outs: Vec<(Primitive, usize)>,
 }

@@ -1,5 +1,8 @@
 //! Builds kernels: the graph of views and elementwise operations, and the loops that compute it.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -137,15 +140,28 @@ pub struct Builder<'m> {
     pending: Vec<Pending>,
     /// Where results of instructions are to be put, since they are (moved) results of the kernel.
     targets: FxHashMap<(InstrId, usize), View>,
+    /// Where results of matrix products were put.
+    pub(super) placed: FxHashMap<(InstrId, usize), View>,
+    /// The state of the program's random numbers.
+    pub(super) random: Rc<Cell<u128>>,
     /// Nesting of computations that are being lowered.
     pub(super) depth: usize,
 }
 
 impl<'m> Builder<'m> {
     /// A kernel that does nothing yet.
-    pub fn new(module: &'m Module) -> Self {
-        let kernel = Kernel { actions: Vec::new(), temps: Vec::new(), consts: Vec::new(), in_place: Vec::new(), outs: Vec::new() };
-        Self { module, nodes: EntityVec::new(), kernel, pending: Vec::new(), targets: FxHashMap::default(), depth: 0 }
+    pub fn new(module: &'m Module, random: Rc<Cell<u128>>) -> Self {
+        let kernel = Kernel { actions: Vec::new(), temps: Vec::new(), consts: Vec::new(), in_place: Vec::new() };
+        Self {
+            module,
+            nodes: EntityVec::new(),
+            kernel,
+            pending: Vec::new(),
+            targets: FxHashMap::default(),
+            placed: FxHashMap::default(),
+            random,
+            depth: 0,
+        }
     }
 
     // ---- values
@@ -212,10 +228,6 @@ impl<'m> Builder<'m> {
     /// Says that the `leaf`-th array of an instruction is to be put somewhere.
     pub fn set_target(&mut self, id: InstrId, leaf: usize, view: View) {
         self.targets.entry((id, leaf)).or_insert(view);
-    }
-    /// Where the `leaf`-th array of an instruction is to be put, if that is said.
-    pub fn target(&self, id: InstrId, leaf: usize) -> Option<&View> {
-        self.targets.get(&(id, leaf))
     }
     /// Memory for the `leaf`-th array of an instruction.
     pub fn destination(&mut self, id: Option<InstrId>, leaf: usize, element: Primitive, dims: &[usize]) -> View {
@@ -467,7 +479,6 @@ impl<'m> Builder<'m> {
 
     /// Makes the loops for the results and ends.
     pub fn finish(mut self, results: &[(NodeId, View)]) -> Kernel {
-        self.kernel.outs = results.iter().map(|(_, to)| (to.element, to.len())).collect();
         let mut rest: Vec<(NodeId, View)> = Vec::new();
         for (node, to) in results {
             match &self.nodes[*node].source {
