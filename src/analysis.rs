@@ -11,6 +11,7 @@ pub mod layouts;
 pub mod live;
 pub mod loops;
 pub mod memory;
+pub mod remat;
 pub mod schedule;
 pub mod settle;
 pub mod sharing;

@@ -15,12 +15,21 @@ use crate::ir::{CompId, InstrId, Module, Op};
 
 /// The module as XLA's buffer assignment sees it; `None` if it is the same. Costs O(instructions), and a copy of the module if it changes.
 pub fn settle(module: &Module) -> Option<Module> {
+    settle_some(module, true)
+}
+
+/// The module as XLA's rematerialization sees it: collectives are synchronous, but barriers still stand.
+pub fn settle_collectives(module: &Module) -> Option<Module> {
+    settle_some(module, false)
+}
+
+fn settle_some(module: &Module, barriers: bool) -> Option<Module> {
     if !module.is_scheduled {
         return None;
     }
     let mut edits: Vec<(CompId, Edit)> = Vec::new();
     for &comp in &module.listing {
-        let edit = Edit::of(module, comp);
+        let edit = Edit::of(module, comp, barriers);
         if !edit.is_empty() {
             edits.push((comp, edit));
         }
@@ -46,7 +55,7 @@ struct Edit {
 }
 
 impl Edit {
-    fn of(module: &Module, comp: CompId) -> Self {
+    fn of(module: &Module, comp: CompId, barriers: bool) -> Self {
         let mut this = Self::default();
         let mut in_flight = FxHashSet::default();
         for &id in &module.comp(comp).order {
@@ -65,7 +74,7 @@ impl Edit {
                 _ => in_flight.clear(),
             }
             match &instr.op {
-                Op::OptBarrier => {
+                Op::OptBarrier if barriers => {
                     let behind = this.now(instr.operands[0]);
                     this.forwarded.insert(id, behind);
                 }
