@@ -2,7 +2,7 @@
 //!
 //! A [`Diagnostic`] is a value: a stable code, a sentence, spans of the input with what was expected
 //! there, notes. It knows nothing of files or terminals; [`render`] turns it into text with a
-//! clipped source line and carets, [`Diagnostic::to_json`] into JSON.
+//! clipped source line and carets, `serde` turns it into JSON.
 //!
 //! Messages are lower case without a full stop, say "expected X, found Y", put names in backquotes
 //! and give numbers their units.

@@ -11,11 +11,14 @@
 mod attrs;
 mod codec;
 mod decode;
+mod encode;
 mod header;
 mod literal;
 mod op_read;
+mod op_write;
 mod shape;
 mod sharding;
 mod wire;
 
 pub use decode::decode;
+pub use encode::encode;

@@ -1,5 +1,6 @@
 //! HLO text, both ways.
 
+mod parse;
 mod print;
 mod print_async;
 mod print_attr;
@@ -11,4 +12,5 @@ mod print_quote;
 mod print_shape;
 mod print_sharding;
 
+pub use parse::{Parsed, parse};
 pub use print::{PrintOptions, print, print_instruction, print_shape, print_with};

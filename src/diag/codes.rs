@@ -2,6 +2,7 @@
 
 mod machine;
 mod proto;
+mod text;
 mod verify;
 
 /// The explanation of a code.
@@ -26,4 +27,4 @@ pub fn explain(code: &str) -> Option<&'static Explanation> {
 }
 
 /// One table a room, so that each room's codes stand together.
-static TABLES: &[&[Explanation]] = &[machine::TABLE, proto::TABLE, verify::TABLE];
+static TABLES: &[&[Explanation]] = &[machine::TABLE, proto::TABLE, text::TABLE, verify::TABLE];

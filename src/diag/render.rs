@@ -9,6 +9,9 @@ use super::{Diagnostic, Severity, Span};
 /// Bytes of a source line that are shown at most.
 const WINDOW: usize = 120;
 
+/// Bytes of a message that are shown at most.
+const MESSAGE: usize = 600;
+
 /// Line starts of a text, to turn offsets into lines and columns in O(log lines).
 #[derive(Debug)]
 pub struct LineIndex {
@@ -56,13 +59,23 @@ fn one(out: &mut String, d: &Diagnostic, file: &str, text: &[u8], index: &LineIn
     let (paint, bold, reset) = if color { (paint, "\x1b[1m", "\x1b[0m") } else { ("", "", "") };
     let place = d.labels.first().map(|l| index.position(l.span.start));
     let place = place.map_or_else(String::new, |p| format!(":{}:{}", p.line, p.column));
-    writeln!(out, "{bold}{file}{place}: {paint}{word}[{}]{reset}{bold}: {}{reset}", d.code, d.message).expect("a string takes all");
+    writeln!(out, "{bold}{file}{place}: {paint}{word}[{}]{reset}{bold}: {}{reset}", d.code, clip(&d.message)).expect("a string takes all");
     for label in &d.labels {
         source(out, label.span, &label.text, text, index, paint, reset);
     }
     for note in &d.notes {
         writeln!(out, "  = {note}").expect("a string takes all");
     }
+}
+
+/// The message without its middle where a name in it is of absurd length.
+fn clip(message: &str) -> std::borrow::Cow<'_, str> {
+    if message.len() <= MESSAGE {
+        return message.into();
+    }
+    let head = message.floor_char_boundary(MESSAGE / 2);
+    let tail = message.ceil_char_boundary(message.len() - MESSAGE / 2);
+    format!("{}…{}", &message[..head], &message[tail..]).into()
 }
 
 fn source(out: &mut String, span: Span, label: &str, text: &[u8], index: &LineIndex, paint: &str, reset: &str) {

@@ -37,6 +37,8 @@ pub struct Module {
 pub struct ModuleProto {
     /// `id`.
     pub id: i64,
+    /// The order in which the schedule names the computations, where it is not that of their ids.
+    pub schedule_order: Vec<CompId>,
     /// Fields kept as read: cross-program prefetches, shardings, profiles, device assignment, payloads, newer fields.
     pub unknown: Unknown,
 }

@@ -3,8 +3,8 @@
 use super::codec::{Cx, FieldCodec, Wire, put_message, read_one, wire};
 use super::wire::{Message, Res, Rest, Writer};
 use crate::ir::{
-    ContractionExtras, ConvDims, DotDims, GatherDims, Metadata, Origin, OriginalArray, OutputAlias, PadDim, Payload, Precision,
-    ResultAccuracy, ScatterDims, SliceDim, Sparsity, Statistics, WindowDim,
+    ConvDims, DotDims, GatherDims, Metadata, Origin, OriginalArray, OutputAlias, PadDim, Payload, Precision, ResultAccuracy, ScatterDims,
+    SliceDim, Sparsity, Statistics, WindowDim,
 };
 
 wire!(Metadata {
@@ -295,12 +295,5 @@ impl BlockScaling {
             inner = rest.trim_start_matches([' ', ',']);
         }
         Some(out)
-    }
-}
-
-impl ContractionExtras {
-    /// Both messages; either is empty if it says nothing.
-    pub(super) fn sparsity(&self) -> SparsityConfig {
-        SparsityConfig { lhs: self.lhs_sparsity.clone(), rhs: self.rhs_sparsity.clone() }
     }
 }

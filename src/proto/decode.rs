@@ -26,8 +26,13 @@ fn to_ir_id(id: i64) -> i64 {
 /// # Errors
 /// The bytes are no such message, or it breaks what XLA demands of one: located by the offset of the byte.
 pub fn decode(bytes: &[u8]) -> Result<(Module, Vec<Diagnostic>), Vec<Diagnostic>> {
-    let mut reader =
-        Reader { module: Module::default(), computations: FxHashMap::default(), cx: Cx::default(), schedule: FxHashMap::default() };
+    let mut reader = Reader {
+        module: Module::default(),
+        computations: FxHashMap::default(),
+        cx: Cx::default(),
+        schedule: FxHashMap::default(),
+        schedule_order: Vec::new(),
+    };
     match Message::top(bytes).and_then(|m| reader.module(m)) {
         Ok(()) => {
             reader.module.shapes = reader.cx.shapes;
@@ -43,6 +48,8 @@ struct Reader {
     cx: Cx,
     /// Sequences of instruction ids by computation id.
     schedule: FxHashMap<i64, Vec<i64>>,
+    /// Its computations as they come.
+    schedule_order: Vec<i64>,
 }
 
 impl Reader {
@@ -79,10 +86,17 @@ impl Reader {
             m.keep_mark(2);
         }
         self.module.entry = Some(entry);
-        if let Some(id) = self.schedule.keys().find(|id| !self.computations.contains_key(id)) {
-            return Err(Bad::new("B004", place, format!("expected a schedule of known computations, found one of {id}")));
+        let mut schedule_order = Vec::with_capacity(self.schedule_order.len());
+        for id in &self.schedule_order {
+            match self.computations.get(id) {
+                Some(&comp) => schedule_order.push(comp),
+                None => return Err(Bad::new("B004", place, format!("expected a schedule of known computations, found one of {id}"))),
+            }
         }
-        self.module.proto = ModuleProto { id, unknown: m.rest() };
+        if self.schedule_order.is_sorted() {
+            schedule_order.clear();
+        }
+        self.module.proto = ModuleProto { id, schedule_order, unknown: m.rest() };
         Ok(())
     }
 
@@ -93,6 +107,7 @@ impl Reader {
             let id = i64::pick(&mut entry, 1, &mut self.cx)?;
             let mut sequence = entry.message(2)?;
             let ids = sequence.as_mut().map(|s| Vec::pick(s, 1, &mut self.cx)).transpose()?.unwrap_or_default();
+            self.schedule_order.push(id);
             self.schedule.insert(id, ids);
         }
         m.keep(7, schedule.rest().0.as_deref().unwrap_or_default());
@@ -104,8 +119,9 @@ impl Reader {
         let id = i64::pick(&mut m, 5, &mut self.cx)?;
         let mut computation = Computation::new(Box::<str>::pick(&mut m, 1, &mut self.cx)?);
         let root = i64::pick(&mut m, 6, &mut self.cx)?;
-        // The program shape repeats what the instructions say; it is written anew.
+        // The program shape repeats what the instructions say, and field 7 who calls; both are written anew.
         m.take_all(4);
+        m.take_all(7);
         computation.proto_id = to_ir_id(id);
         computation.thread = Option::pick(&mut m, 8, &mut self.cx)?.filter(|t: &Box<str>| !t.is_empty());
         computation.backend_config = FieldCodec::pick(&mut m, 9, &mut self.cx)?;
@@ -255,7 +271,8 @@ impl Reader {
 /// XLA says the reduction of an `unreduced` sharding in a metadata entry, and adds one more each time that it reads its own text. The
 /// entry is left out here and written again.
 fn drop_reduction_note(sharding: &mut Sharding) {
-    if sharding.kind == ShardingKind::Unreduced && sharding.named.is_none() {
+    let unreduced = sharding.kind == ShardingKind::Unreduced || sharding.last_tile_dims.contains(&ShardingKind::Unreduced);
+    if unreduced && sharding.named.is_none() {
         sharding.metadata.retain(|md| !(&*md.op_type == "sdy::reduction_op" && &*md.op_name == "SUM"));
     }
     sharding.tuple.iter_mut().for_each(drop_reduction_note);

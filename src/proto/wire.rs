@@ -301,6 +301,10 @@ impl<'a> Rest<'a> {
         });
         Self(out)
     }
+    /// The contents of the fields of a number.
+    pub fn values(&self, number: u32) -> impl Iterator<Item = Value<'a>> {
+        self.0.iter().filter(move |f| f.number == number).map(|f| f.value)
+    }
     /// Whether a field of that number was kept.
     pub fn has(&self, number: u32) -> bool {
         self.0.iter().any(|f| f.number == number)

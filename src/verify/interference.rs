@@ -42,6 +42,8 @@ pub(super) fn check(cx: &mut Cx<'_>) {
 /// One read of what is no longer there.
 pub(super) struct Clash {
     reader: InstrId,
+    /// The name by which the reader knows the value.
+    read: InstrId,
     /// What made the value that is read.
     value: InstrId,
     /// What overwrote it.
@@ -62,7 +64,7 @@ pub(super) enum ClashKind {
 }
 
 fn complain(cx: &mut Cx<'_>, clash: &Clash) {
-    let (reader, value, writer) = (cx.name(clash.reader), cx.name(clash.value), cx.name(clash.writer));
+    let (reader, value, writer) = (cx.name(clash.reader), cx.name(clash.read), cx.name(clash.writer));
     let message = match clash.kind {
         ClashKind::Late => format!("`{reader}` reads `{value}` after `{writer}` has overwritten its buffer"),
         ClashKind::Open => format!("`{writer}` overwrites the buffer of `{value}` before `{reader}` is done with it"),

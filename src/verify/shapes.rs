@@ -295,9 +295,8 @@ fn rule(n: &Node<'_>) -> Rule {
         Op::BatchNormInference { feature_index, .. } => reduction::batch_norm(n, *feature_index, 1),
         Op::BatchNormGrad { feature_index, .. } => reduction::batch_norm(n, *feature_index, 3),
 
-        Op::Rng { .. } => Ok(Want::Any),
+        Op::Rng { .. } | Op::RngGetAndUpdateState { .. } => Ok(Want::Any),
         Op::RngBitGenerator { .. } => control::rng_bit_generator(n),
-        Op::RngGetAndUpdateState { .. } => Ok(Want::Array(Primitive::U64.into(), vec![2])),
 
         Op::Tuple => Ok(Want::Tuple((0..n.count()).map(|o| n.like(o)).collect())),
         Op::GetTupleElement { index } => control::get_tuple_element(n, *index),

@@ -46,9 +46,13 @@ pub struct Loaded {
 /// Reads a module; errors are in the failure, with everything that must be told.
 pub fn load(path: &Path) -> Result<Loaded, Failure> {
     let bytes = files::read(path)?;
-    match offc::proto::decode(&bytes) {
-        Ok((module, diagnostics)) => Ok(Loaded { module, diagnostics, text: Vec::new(), form: Emit::Pb }),
-        Err(diagnostics) => Err(Failure::Input(Some(BadInput { name: files::name(path), text: Vec::new(), diagnostics }))),
+    // Until content is recognised.
+    let is_text = !bytes.contains(&0);
+    let read = if is_text { offc::text::parse(&bytes).map(|p| (p.module, p.warnings)) } else { offc::proto::decode(&bytes) };
+    let text = if is_text { bytes } else { Vec::new() };
+    match read {
+        Ok((module, diagnostics)) => Ok(Loaded { module, diagnostics, text, form: if is_text { Emit::Hlo } else { Emit::Pb } }),
+        Err(diagnostics) => Err(Failure::Input(Some(BadInput { name: files::name(path), text, diagnostics }))),
     }
 }
 

@@ -65,4 +65,15 @@ pub(super) static TABLE: &[Explanation] = &[
         text: "Fields of newer XLA versions survive nearly everywhere. This one stands inside of a repeated message that has no place for \
                it and is missing in what is written.",
     },
+    Explanation {
+        code: "B030",
+        title: "a constant's data were left out of the text",
+        text: "XLA prints long constants as `{...}` unless told otherwise; such a module can be looked at but not compiled, since the data are \
+               lost. Dump it again with `--xla_dump_large_constants`, or use the proto that XLA dumps beside the text.",
+    },
+    Explanation {
+        code: "B031",
+        title: "an element type has no number",
+        text: "A proto says element types by number. Text may name types that this version does not know; their numbers cannot be guessed.",
+    },
 ];

@@ -110,7 +110,7 @@ impl State<'_, '_> {
             return;
         }
         let kind = if own.is_some() { ClashKind::Open } else { ClashKind::Late };
-        self.clash(by, value, found, kind);
+        self.clash(by, cell, value, found, kind);
     }
 
     fn write(&mut self, cell: Cell, by: Option<InstrId>) {
@@ -118,15 +118,15 @@ impl State<'_, '_> {
         if let (Some(by), Some(&fixed)) = (by, self.fixed.get(&buffer))
             && fixed != cell
         {
-            self.clash(by, fixed, cell, ClashKind::Fixed);
+            self.clash(by, fixed, fixed, cell, ClashKind::Fixed);
         }
         self.put(buffer, cell);
     }
 
-    fn clash(&mut self, reader: InstrId, value: Cell, writer: Cell, kind: ClashKind) {
-        let (value, writer) = (self.flow.cells.owner(value), self.flow.cells.owner(writer));
+    fn clash(&mut self, reader: InstrId, read: Cell, value: Cell, writer: Cell, kind: ClashKind) {
+        let [read, value, writer] = [read, value, writer].map(|cell| self.flow.cells.owner(cell));
         if self.seen.insert((value, writer, kind)) {
-            self.clashes.push(Clash { reader, value, writer, kind });
+            self.clashes.push(Clash { reader, read, value, writer, kind });
         }
     }
 
@@ -161,7 +161,7 @@ impl State<'_, '_> {
                 });
                 let numbers = read.get(&before).cloned().unwrap_or_default();
                 if numbers.iter().any(|&number| !may_overwrite(module, id, number, cell - first)) {
-                    self.clash(id, before, cell, ClashKind::SameTime);
+                    self.clash(id, before, before, cell, ClashKind::SameTime);
                 }
             }
             self.write(cell, Some(id));

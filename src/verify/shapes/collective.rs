@@ -37,7 +37,9 @@ pub(super) fn collective(n: &Node<'_>, c: &Collective) -> Rule {
 
 /// The shape of the result proper; `declared` is where its size along the gathered dimension is read.
 fn result(n: &Node<'_>, c: &Collective, declared: ShapeId) -> Rule {
-    let same = || Want::bare_or_tuple((0..n.count()).map(|o| n.like(o)).collect());
+    // A root that is known at run time comes as a last operand.
+    let values = n.count().saturating_sub(usize::from(c.has_dynamic_root));
+    let same = || Want::bare_or_tuple((0..values).map(|o| n.like(o)).collect());
     match c.kind {
         CollectiveKind::AllReduce | CollectiveKind::Broadcast | CollectiveKind::Reduce => Ok(same()),
         // In place, with offsets: operands, results, offsets.

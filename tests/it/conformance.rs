@@ -1,0 +1,59 @@
+//! XLA's verdict on small probes of the grammar, and its canonical form of those that it accepts.
+//!
+//! `tests/conformance/probes.jsonl` holds one probe a line: its text, what XLA's own parser said (`accept`, `reject` or `crash`), and how it
+//! printed what it accepted. Here, too, a crash must be a rejection.
+
+use offc::text::parse;
+use serde::Deserialize;
+
+/// Probes whose verdict differs on purpose: an opcode or attribute that XLA does not know is kept, because XLA grows.
+const KEPT: &[&str] = &["058_header_unknown_attr", "139_opcode_unknown", "141_attr_unknown"];
+
+#[derive(Deserialize)]
+struct Probe {
+    name: String,
+    verdict: String,
+    #[serde(default)]
+    why: String,
+    text: String,
+}
+
+fn probes() -> Vec<Probe> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/probes.jsonl");
+    let text = std::fs::read_to_string(path).expect("the probes are in the repository");
+    text.lines().map(|l| serde_json::from_str(l).expect("each line is a probe")).collect()
+}
+
+#[test]
+fn the_verdict_is_that_of_xla() {
+    let mut wrong = Vec::new();
+    for probe in probes() {
+        let expected = probe.verdict == "accept" || KEPT.contains(&&*probe.name);
+        let found = parse(probe.text.as_bytes());
+        let warns = found.as_ref().is_ok_and(|p| !p.warnings.is_empty());
+        if found.is_ok() != expected || KEPT.contains(&&*probe.name) && !warns {
+            let said = found.err().map(|d| d[0].message.clone()).unwrap_or_default();
+            wrong.push(format!("{}: XLA says {} ({}), we say {said}", probe.name, probe.verdict, probe.why));
+        }
+    }
+    assert!(wrong.is_empty(), "{} verdicts differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn every_program_of_the_corpus_reads() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/corpus");
+    let Ok(entries) = std::fs::read_dir(corpus) else {
+        println!("skipped: there is no ../shared/corpus");
+        return;
+    };
+    let mut paths: Vec<_> =
+        entries.map(|e| e.expect("a folder can be listed").path()).filter(|p| p.extension().is_some_and(|e| e == "hlo")).collect();
+    paths.sort();
+    for path in paths {
+        let text = std::fs::read(&path).expect("a listed file can be read");
+        match parse(&text) {
+            Ok(parsed) => assert!(!parsed.module.entry().order.is_empty()),
+            Err(errors) => panic!("{}:\n{}", path.display(), offc::diag::render(&errors, &path.display().to_string(), &text, false)),
+        }
+    }
+}
