@@ -6,11 +6,13 @@
 pub mod aliases;
 pub mod assignment;
 pub mod heap;
+mod heap_run;
 pub mod inplace;
 pub mod layouts;
 pub mod live;
 pub mod loops;
 pub mod memory;
+mod numbering;
 pub mod remat;
 pub mod schedule;
 pub mod settle;
@@ -22,6 +24,7 @@ use std::cell::OnceCell;
 
 pub use aliases::{Buffer, BufferKind, Buffers};
 pub use assignment::Assignment;
+pub use heap_run::HeapEvent;
 pub use live::LiveRange;
 pub use memory::{Curve, Memory};
 pub use schedule::{Schedule, Time};
