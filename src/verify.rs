@@ -51,7 +51,8 @@
 //! 34. V8: a copy-start has one user, its copy-done; its result is the target, the source, and a context.
 //! 35. V9: the value that a loop carries has one shape, layout and memory space in the initial value, the body and the condition.
 //! 36. V10: a loop's known trip count is the one that its counter and condition give.
-//! 37. V11: for scheduled programs, no value is read after another value of the same buffer has overwritten it ([`interference`]).
+//! 37. V11: for scheduled programs, no value is read after another value of the same buffer has overwritten it; a warning where XLA
+//!     repairs it at the price of a copy (see `verify/interference.rs`).
 //!
 //! **Two programs**, before and after a pass:
 //!
@@ -81,7 +82,10 @@ pub use trips::same_trip_counts;
 use crate::diag::Diagnostic;
 use crate::ir::Module;
 
-/// Everything that is wrong with a module, in the order of the promises and in program order. Empty means: well formed.
+/// Complaints that are kept: the rest is mostly more of the same, and a hostile input has millions.
+const MOST: usize = 100;
+
+/// What is wrong with a module, in the order of the promises and in program order, up to 100 things. No error means: well formed.
 pub fn verify(module: &Module) -> Vec<Diagnostic> {
     let mut cx = cx::Cx::new(module);
     structure::check(&mut cx);

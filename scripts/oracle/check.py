@@ -101,8 +101,10 @@ def rewrite(name, budget, must, limit, known, folder):
     for out, plan in zip(outs, plans):
         r = offc("rewrite", source, "-o", out, "--device", "h100-sxm", "--memory", budget, "--plan-out", plan, "--json", ok=(0, 1))
     if r.returncode == 1:
-        row["verdict"] = "refused: " + " ".join(r.stderr.decode().split())[:160]
-        return row, must or "floor" not in row["verdict"]
+        why = json.loads(r.stderr)
+        holders = ", ".join(f"{n} {b / GIB:.2f}" for n, b in why["needed_by"][:3])
+        row["verdict"] = f"refused: floor {why['floor'] / GIB:.3f} GiB at {why['at']}, held by {holders}, ..."
+        return row, must or why["floor"] <= why["asked"]
     for a, b in (outs, plans):
         if open(a, "rb").read() != open(b, "rb").read():
             return row | dict(verdict="FAILED: two runs differ"), True

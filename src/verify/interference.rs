@@ -10,6 +10,10 @@
 //! same value before, in and after it. Branches are played one after another, each on the contents before the conditional. A computation that
 //! several instructions call is played for each.
 //!
+//! Two cases are warnings, since XLA repairs them after scheduling with a copy that costs memory (seen in its output): an instruction that writes
+//! where it still reads other elements, and a write over a constant or a parameter that is not donated. It repairs nothing else: a late read
+//! goes through without a message, even of a value that it has copied for one of the two.
+//!
 //! It is near-linear: union-find over the array positions of all values, then one pass over the played schedule. It shares nothing with
 //! the analyses that plan, and is exact on what XLA must alias; what XLA may alias beyond that, it only does where it is safe.
 
@@ -19,6 +23,7 @@ mod in_place;
 mod play;
 
 use super::cx::Cx;
+use crate::diag::Severity;
 use crate::ir::InstrId;
 
 /// Complaints that are shown: one mistake breaks many reads.
@@ -65,13 +70,21 @@ pub(super) enum ClashKind {
 
 fn complain(cx: &mut Cx<'_>, clash: &Clash) {
     let (reader, value, writer) = (cx.name(clash.reader), cx.name(clash.read), cx.name(clash.writer));
-    let message = match clash.kind {
-        ClashKind::Late => format!("`{reader}` reads `{value}` after `{writer}` has overwritten its buffer"),
-        ClashKind::Open => format!("`{writer}` overwrites the buffer of `{value}` before `{reader}` is done with it"),
-        ClashKind::SameTime => format!("`{writer}` overwrites the buffer of `{value}` while it still reads it"),
-        ClashKind::Fixed => format!("`{writer}` overwrites `{value}`, which must last: a constant, or a parameter that is not donated"),
+    let bytes = cx.module.shapes.leaf_bytes(cx.instr(clash.read).shape);
+    let (severity, message) = match clash.kind {
+        ClashKind::Late => (Severity::Error, format!("`{reader}` reads `{value}` after `{writer}` has overwritten its buffer")),
+        ClashKind::Open => (Severity::Error, format!("`{writer}` overwrites the buffer of `{value}` before `{reader}` is done with it")),
+        ClashKind::SameTime => (
+            Severity::Warning,
+            format!("`{writer}` overwrites the buffer of `{value}` while it still reads it: XLA copies it, {bytes} bytes"),
+        ),
+        ClashKind::Fixed => {
+            let what = "a constant, or a parameter that is not donated";
+            (Severity::Warning, format!("`{writer}` overwrites `{value}`, {what}: XLA copies it, {bytes} bytes"))
+        }
     };
     let mut d = cx.error_at("V11", clash.reader, message);
+    d.severity = severity;
     if clash.writer != clash.reader {
         d = d.at(cx.instr(clash.writer).span, "overwritten here");
     }

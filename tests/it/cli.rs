@@ -272,14 +272,30 @@ fn a_wrong_pipeline_is_told() {
     }
 }
 
-/// The README's first screen is what the commands really print. When the planner changes, paste what this prints.
+/// Every `$ offc …` block of the README is what the command prints. `OFFC_BLESS=1 cargo test readme` writes what it prints now.
 #[test]
 fn the_readme_shows_real_output() {
     let folder = Folder::new("readme");
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let target = folder.path("out.pb");
-    let summary = run(&["rewrite", EXAMPLE, "-o", &target, "--device", "h100-sxm", "--memory", "5GiB"]);
-    assert!(readme.contains(err(&summary).trim_end()), "README.md should show:\n{}", err(&summary));
-    let peak = run(&["peak", EXAMPLE, "--top", "5"]);
-    assert!(readme.contains(out(&peak).trim_end()), "README.md should show:\n{}", out(&peak));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = std::fs::read_to_string(&path).unwrap();
+    let mut written = String::new();
+    let mut lines = readme.lines();
+    let mut blocks = 0;
+    while let Some(line) = lines.next() {
+        written += line;
+        written.push('\n');
+        let Some(command) = line.strip_prefix("$ offc ") else { continue };
+        let words = command.split(' ').map(|w| if w.starts_with("examples/") { EXAMPLE } else { w });
+        let output = offc().args(words).current_dir(&folder.0).output().unwrap();
+        assert_eq!(status(&output), 0, "{}", err(&output));
+        written += &format!("{}{}```\n", out(&output), err(&output));
+        lines.by_ref().find(|l| *l == "```").expect("a block ends");
+        blocks += 1;
+    }
+    assert!(blocks >= 2);
+    if std::env::var_os("OFFC_BLESS").is_some() && std::env::var_os("CI").is_none() {
+        std::fs::write(&path, written).unwrap();
+    } else {
+        assert!(readme == written, "README.md is out of date (`OFFC_BLESS=1 cargo test readme`); it should read\n{written}");
+    }
 }

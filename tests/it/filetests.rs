@@ -46,11 +46,15 @@ pub struct Outcome {
     pub snapshot: Option<String>,
 }
 
+/// A kind of test.
+type Kind = fn(&Case) -> Outcome;
+
 /// The kinds of tests. To add one, write a function and a row.
-const KINDS: &[(&str, fn(&Case) -> Outcome)] = &[("parse", parse), ("peak", peak), ("print", print), ("verify", verify)];
+const KINDS: &[(&str, Kind)] = &[("parse", parse), ("peak", peak), ("print", print), ("verify", verify), ("rewrite", rewrite)];
 
 /// Only what reading says.
 fn parse(case: &Case) -> Outcome {
+    assert!(case.args.is_empty(), "this kind takes no arguments");
     match offc::text::parse(case.text.as_bytes()) {
         Ok(parsed) => Outcome { diagnostics: parsed.warnings, snapshot: None },
         Err(diagnostics) => Outcome { diagnostics, snapshot: None },
@@ -74,6 +78,34 @@ fn print(case: &Case) -> Outcome {
 /// What the verifier says, beside reading.
 fn verify(case: &Case) -> Outcome {
     with_module(case, |module, outcome| outcome.diagnostics.extend(offc::verify::verify(module)))
+}
+
+/// The program after `--passes` (the default pipeline without) for `--memory` on an H100, with what the passes tell.
+fn rewrite(case: &Case) -> Outcome {
+    let arg = |name: &str| case.args.iter().position(|a| a == name).and_then(|n| case.args.get(n + 1));
+    with_module(case, |module, outcome| {
+        let options = offc::driver::RewriteOptions {
+            machine: offc::machine::preset("h100-sxm").expect("there is such a preset"),
+            memory: arg("--memory").expect("`args:` names the memory").parse().expect("a size"),
+            host_memory: None,
+            pipeline: arg("--passes").map(|p| p.parse().expect("a pipeline")),
+        };
+        let text = match offc::driver::rewrite(module, &options) {
+            Ok(rewritten) => {
+                let told = rewritten.log.entries.iter().map(|e| format!("// {}: {}\n", e.pass, e.text));
+                let why = rewritten.plan.decisions.iter().map(|d| format!("// {}: {}\n", d.value.instr, d.reason));
+                let figures = format!("// {} -> {}\n", rewritten.before.device(), rewritten.after.device());
+                figures + &told.chain(why).collect::<String>() + &offc::text::print(&rewritten.module)
+            }
+            Err(offc::driver::Trouble::Infeasible(infeasible)) => format!("{infeasible}\n"),
+            Err(offc::driver::Trouble::Input(diagnostics)) => {
+                outcome.diagnostics.extend(diagnostics);
+                return;
+            }
+            Err(trouble) => panic!("{trouble:?}"),
+        };
+        outcome.snapshot = Some(text);
+    })
 }
 
 /// Reads the program of a case and hands it on if there is one.
@@ -102,6 +134,9 @@ const PROVOKED_ELSEWHERE: &[(&str, &str)] = &[
     ("B009", "tests/it/proto.rs"),
     ("B010", "tests/it/proto.rs"),
     ("B011", "tests/it/proto.rs"),
+    ("B020", "src/format.rs"),
+    ("B021", "src/format.rs"),
+    ("B022", "src/format.rs"),
     ("H06", "src/verify/tests.rs"),
     ("Q01", "src/verify/tests.rs"),
     ("Q02", "src/verify/tests.rs"),
@@ -120,6 +155,8 @@ const PROVOKED_ELSEWHERE: &[(&str, &str)] = &[
     ("M01", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
     ("M02", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
     ("M03", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
+    ("M04", "src/machine/calibration.rs"),
+    ("M05", "src/machine/calibration.rs"),
 ];
 
 fn root(folder: &str) -> PathBuf {

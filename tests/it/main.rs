@@ -1,8 +1,10 @@
 //! The one integration test binary: a module for each kind of test.
 
+mod cli;
 mod analysis;
 mod conformance;
 mod filetests;
+mod interp;
 mod machine;
 mod plan;
 mod tidy;

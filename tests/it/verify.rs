@@ -23,6 +23,16 @@ fn read(path: &Path) -> Module {
 }
 
 #[test]
+fn the_corpus_is_well_formed_as_text_and_before_optimization() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
+    for path in files(&folder, ".hlo") {
+        let text = std::fs::read(&path).expect("a listed file can be read");
+        let parsed = offc::text::parse(&text).unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
+        assert_eq!(verify(&parsed.module), [], "{}", path.display());
+    }
+}
+
+#[test]
 fn the_corpus_is_well_formed() {
     for path in corpus() {
         let module = read(&path);

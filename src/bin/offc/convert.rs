@@ -28,7 +28,7 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     let target = Target::of(&args.output);
     let loaded = load_telling(&args.input, style)?;
     let emit = target.emit(args.emit, loaded.form.other())?;
-    let bytes = encode(&loaded.module, emit, target.gzip)?;
+    let bytes = encode(&loaded.module, emit, target.gzip, &crate::files::name(&args.input))?;
     match target.path {
         None => crate::files::print(&bytes),
         Some(path) => Pending::write(path, bytes)?.commit(),

@@ -6,7 +6,9 @@
 mod check;
 mod cli;
 mod convert;
+mod device;
 mod devices;
+mod equiv;
 mod explain;
 mod files;
 mod input;
@@ -14,8 +16,11 @@ mod outcome;
 mod output;
 mod peak;
 mod rewrite;
+mod run;
+mod simulate;
 mod summary;
 mod terminal;
+mod values;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;

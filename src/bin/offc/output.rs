@@ -6,7 +6,7 @@ use std::path::Path;
 use offc::ir::Module;
 
 use crate::input::Emit;
-use crate::outcome::Failure;
+use crate::outcome::{BadInput, Failure};
 
 /// A file or standard output.
 #[derive(Clone, Copy, Debug)]
@@ -46,10 +46,13 @@ impl<'p> Target<'p> {
 }
 
 /// The bytes of a module. The gzip header carries no time, so that equal modules give equal bytes.
-pub fn encode(module: &Module, emit: Emit, gzip: bool) -> Result<Vec<u8>, Failure> {
+///
+/// What a form cannot say is a fault of the input, which is called `name`.
+pub fn encode(module: &Module, emit: Emit, gzip: bool, name: &str) -> Result<Vec<u8>, Failure> {
     let bytes = match emit {
         Emit::Hlo => offc::text::print(module).into_bytes(),
-        Emit::Pb => return Err(Failure::Usage(format!("module `{}` cannot be written yet", module.name))),
+        Emit::Pb => offc::proto::encode(module)
+            .map_err(|diagnostics| Failure::Input(Some(BadInput { name: name.to_string(), text: Vec::new(), diagnostics })))?,
     };
     if !gzip {
         return Ok(bytes);

@@ -11,9 +11,6 @@ use serde::Serialize;
 use crate::outcome::Failure;
 use crate::terminal::Style;
 
-/// Decisions that the text shows; the rest is counted. JSON has all.
-const SHOWN: usize = 12;
-
 /// What was done, in figures.
 #[derive(Serialize)]
 pub struct Summary<'r> {
@@ -114,14 +111,14 @@ impl<'r> Summary<'r> {
         Ok(text + "\n")
     }
 
-    /// For people.
-    pub fn text(&self, style: Style) -> String {
+    /// For people, with the `top` largest decisions; 0 means all.
+    pub fn text(&self, top: usize, style: Style) -> String {
         let mut out = String::new();
-        self.write(&mut out, style).expect("a string takes all");
+        self.write(&mut out, if top == 0 { usize::MAX } else { top }, style).expect("a string takes all");
         out
     }
 
-    fn write(&self, out: &mut String, style: Style) -> std::fmt::Result {
+    fn write(&self, out: &mut String, top: usize, style: Style) -> std::fmt::Result {
         writeln!(out, "{} on {}, {} of device memory wanted", style.bold(self.module), self.device, self.budget)?;
         writeln!(out, "\n{:8}{:>11}{:>11}{:>18}", "", "device", "host", "predicted step")?;
         for (name, side) in [("before", &self.before), ("after", &self.after)] {
@@ -132,7 +129,7 @@ impl<'r> Summary<'r> {
             writeln!(out, "{:8}{:>11}             lowest peak these steps find", "floor", floor.to_string())?;
         }
         if self.decisions.is_empty() {
-            return writeln!(out, "\nit fits as it is: nothing was changed");
+            return writeln!(out, "\nnothing was moved and nothing is made again");
         }
         let Transfers { out: sent, back, out_bytes, back_bytes } = self.transfers;
         let slower = (self.slowdown - 1.0) * 100.0;
@@ -147,7 +144,7 @@ impl<'r> Summary<'r> {
         writeln!(out, "\n{} decisions, the largest first:", self.decisions.len())?;
         let mut largest: Vec<&Decision> = self.decisions.iter().collect();
         largest.sort_by_key(|d| std::cmp::Reverse(d.bytes));
-        let (shown, rest) = largest.split_at(largest.len().min(SHOWN));
+        let (shown, rest) = largest.split_at(largest.len().min(top));
         let names = shown.iter().map(|d| value(d).chars().count()).max().unwrap_or(0).min(36);
         for decision in shown {
             let what = match decision.residence {

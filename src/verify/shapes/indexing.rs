@@ -100,7 +100,7 @@ pub(super) fn gather(n: &Node<'_>, gather: &Gather) -> Rule {
 
 pub(super) fn scatter(n: &Node<'_>, scatter: &Scatter) -> Rule {
     let s = &scatter.dims;
-    if n.count() % 2 == 0 {
+    if n.count().is_multiple_of(2) {
         return Err(Trouble {
             code: "S08",
             message: format!("expected operands, indices and as many updates, found {} operands", n.count()),

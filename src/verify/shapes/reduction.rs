@@ -7,7 +7,7 @@ use crate::ir::{CompId, ElementType, Primitive, Window};
 /// Half of the operands are arrays of equal sizes, the other half their initial scalars.
 fn halves(n: &Node<'_>) -> Result<usize, Trouble> {
     let arrays = n.count() / 2;
-    if n.count() % 2 != 0 {
+    if !n.count().is_multiple_of(2) {
         return Err(Trouble { code: "S08", message: format!("expected as many initial values as arrays, found {} operands", n.count()) });
     }
     for k in 0..arrays {
