@@ -3,6 +3,7 @@
 //! One file a command; what they share: [`files`] (reading, and writing that leaves nothing half done), [`outcome`] (how a command ends, and
 //! its exit status), [`terminal`] (colour, progress).
 
+mod arena;
 mod check;
 mod cli;
 mod convert;
