@@ -9,6 +9,7 @@
 //! A reduction combines `init` with the elements of each result in the row-major order of its operand, whatever the layout and
 //! whatever else the loop does: equal programs give equal bits.
 
+mod assemble;
 mod build;
 mod contraction;
 mod dot;
