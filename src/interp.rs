@@ -1,6 +1,31 @@
 //! Runs a program: the reference meaning of every operation.
+//!
+//! [`Program::new`] compiles a module's instructions, each alone, into loops ([`kernel`]); [`Evaluation`] walks the computations in their
+//! order and runs them. Nothing here decides anything that could differ from run to run: sums have a fixed order ([`kernel`]), values are
+//! passed in program order, partitions meet in the order of their programs. [`ops`] says what single elements become, and computes what no
+//! loop does.
 
 pub mod array;
+mod buffer;
+mod collective;
+mod elementwise;
+mod error;
+mod eval;
+mod exchange;
+mod kernel;
+mod lanes;
 pub mod ops;
+pub mod npz;
+mod program;
+mod run;
+mod tape;
+mod trace;
+mod view;
 
 pub use array::Array;
+pub use error::Error;
+pub use eval::{Evaluation, Identity, Observer, Value};
+pub use exchange::{Alone, Exchange, Together};
+pub use program::Program;
+pub use run::{Outcome, run};
+pub use trace::Trace;

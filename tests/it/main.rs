@@ -4,6 +4,7 @@ mod cli;
 mod analysis;
 mod conformance;
 mod filetests;
+mod interp;
 mod machine;
 mod plan;
 mod tidy;

@@ -4,7 +4,7 @@ use clap::{ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::outcome::Failure;
 use crate::terminal::Style;
-use crate::{check, convert, devices, explain, outcome, peak, rewrite};
+use crate::{check, convert, devices, equiv, explain, outcome, peak, rewrite, run as run_module};
 
 /// Makes a compiled JAX/XLA training step fit a GPU memory budget, bit for bit.
 ///
@@ -23,7 +23,7 @@ pub struct Cli {
 const EXITS: &str = "\
 Exit status:
   0  done; for `check`, every file is accepted
-  1  the memory budget cannot be met; the floor and what holds it are told
+  1  the memory budget cannot be met; the floor and what holds it are told; for `equiv`, the modules differ
   2  the command line is wrong, or a file cannot be read or written
   3  an input is malformed or not supported; each error has a place and a code for `offc explain`
   4  an internal error: please report it";
@@ -46,6 +46,10 @@ pub enum Command {
     Rewrite(rewrite::Args),
     /// Tell what a module needs of memory, and what is alive when it needs most
     Peak(peak::Args),
+    /// Run a module with the reference interpreter
+    Run(run_module::Args),
+    /// Tell whether two modules compute the same, bit for bit
+    Equiv(equiv::Args),
     /// Accept or reject modules, as XLA's parser does
     Check(check::Args),
     /// Convert between HLO text and protocol buffers
@@ -67,6 +71,8 @@ pub fn run(cli: Cli) -> u8 {
     let style = Style::of(cli.color);
     let result = match cli.command {
         Command::Rewrite(args) => rewrite::run(&args, style),
+        Command::Run(args) => run_module::run(&args, style),
+        Command::Equiv(args) => equiv::run(&args, style),
         Command::Check(args) => check::run(&args, style),
         Command::Convert(args) => convert::run(&args, style),
         Command::Peak(args) => peak::run(&args, style),

@@ -7,6 +7,7 @@ mod check;
 mod cli;
 mod convert;
 mod devices;
+mod equiv;
 mod explain;
 mod files;
 mod input;
@@ -14,8 +15,10 @@ mod outcome;
 mod output;
 mod peak;
 mod rewrite;
+mod run;
 mod summary;
 mod terminal;
+mod values;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;

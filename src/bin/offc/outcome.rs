@@ -31,6 +31,8 @@ pub enum Failure {
         /// The same for programs, if they asked.
         json: Option<Infeasible>,
     },
+    /// Two modules do not compute the same; how was told.
+    Different,
     /// A check of our own found our own work wrong: the sentences.
     Broken(String),
     /// Whoever read the output wants no more of it; not an error.
@@ -79,6 +81,7 @@ pub fn conclude(result: Result<(), Failure>, style: Style) -> u8 {
             }
             INFEASIBLE
         }
+        Err(Failure::Different) => INFEASIBLE,
         Err(Failure::Broken(message)) => {
             report_internal(&message);
             INTERNAL

@@ -1,0 +1,94 @@
+//! `offc run`: runs a module with the reference interpreter.
+
+use std::path::{Path, PathBuf};
+
+use offc::interp::{Array, Error, Outcome};
+use offc::ir::Module;
+
+use crate::files::Pending;
+use crate::input::load_verified;
+use crate::outcome::{Failure, tell};
+use crate::terminal::{Progress, Style};
+use crate::values::{Inputs, Source, inputs, together};
+use offc::interp::npz;
+
+/// Arguments of `offc run`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Types that NumPy lacks are kept as bits, the type in the name: arg0__bf16 of uint16.\n\nWith several partitions an input \
+has the dimensions of its parameter, and all get it, or it is cut into equal parts along the dimensions that are larger.\n\nExamples:\n  \
+offc run step.hlo --inputs in.npz --outputs out.npz\n  offc run step.pb --seed 1 --save-inputs in.npz --outputs out.npz"
+)]
+pub struct Args {
+    /// The module; `-` is standard input
+    #[arg(value_name = "IN")]
+    input: PathBuf,
+    #[command(flatten)]
+    source: Source,
+    /// Write the result's arrays, in order, as `out0`, `out1` …
+    #[arg(long, value_name = "OUT.npz")]
+    outputs: Option<PathBuf>,
+    /// Write the inputs as they were used
+    #[arg(long, value_name = "IN.npz")]
+    save_inputs: Option<PathBuf>,
+    /// Run so many partitions at once, in step
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    partitions: u16,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
+    let module = load_verified(&args.input, style)?.module;
+    let inputs = inputs(&args.source, &module, args.partitions.into())?;
+    if let Some(path) = &args.save_inputs {
+        write(path, "arg", &inputs.of[0])?;
+    }
+    let progress = Progress::start("running");
+    let outcomes = evaluate(&module, &inputs, false, style)?;
+    drop(progress);
+    let outputs = outputs(&module, &inputs, &outcomes);
+    match &args.outputs {
+        Some(path) => write(path, "out", &outputs),
+        None => crate::files::print(summary(&outputs).as_bytes()),
+    }
+}
+
+fn write(path: &Path, prefix: &str, arrays: &[Array]) -> Result<(), Failure> {
+    Pending::write(path, npz::write(prefix, arrays))?.commit()
+}
+
+/// Runs a module on all partitions; what cannot be run, or where it stops, is told.
+pub fn evaluate(module: &Module, inputs: &Inputs, trace: bool, style: Style) -> Result<Vec<Outcome>, Failure> {
+    offc::interp::run(module, &inputs.of, trace).map_err(|errors| {
+        for error in &errors {
+            tell(&format!("{}: {}\n", style.error("error"), sentence(module, error)));
+        }
+        Failure::Input(None)
+    })
+}
+
+fn sentence(module: &Module, error: &Error) -> String {
+    let found = module.live().map(|(_, id)| module.instr(id)).find(|i| i.name == error.instruction);
+    match found {
+        Some(instr) => format!("cannot run `{}` ({}): {}", instr.name, instr.op.opcode(), error.message),
+        None => error.message.clone(),
+    }
+}
+
+/// The outputs of all partitions as one list.
+pub fn outputs(module: &Module, inputs: &Inputs, outcomes: &[Outcome]) -> Vec<Array> {
+    let outputs: Vec<Vec<Array>> = outcomes.iter().map(|o| o.outputs.clone()).collect();
+    together(module, inputs, &outputs)
+}
+
+/// A line an output: its type and the range of its numbers.
+fn summary(outputs: &[Array]) -> String {
+    let line = |(i, array): (usize, &Array)| {
+        let dims: Vec<String> = array.dims.iter().map(ToString::to_string).collect();
+        let (low, high) = (0..array.len())
+            .map(|i| array.complex(i).0)
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| if v.is_nan() { (v, v) } else { (low.min(v), high.max(v)) });
+        format!("out{i}  {}[{}]  {low} … {high}\n", array.element.name(), dims.join(","))
+    };
+    outputs.iter().enumerate().map(line).collect()
+}

@@ -1,0 +1,76 @@
+//! Lowers dot and what is a dot by another name.
+
+use super::Action;
+use super::build::{Builder, NodeId, Unsupported, Value};
+use super::dot::{Dot, algorithm_type};
+use super::shape::ArrayType;
+use crate::ir::{DotDims, InstrId, Op, Primitive};
+
+fn sizes(values: &[i64]) -> Result<Vec<usize>, Unsupported> {
+    values.iter().map(|&v| usize::try_from(v).map_err(|_| format!("expected a number of at least 0, found {v}"))).collect()
+}
+
+impl Builder<'_> {
+    pub(super) fn dot(
+        &mut self,
+        id: InstrId,
+        dot: &crate::ir::Dot,
+        lhs: NodeId,
+        rhs: NodeId,
+        ty: &ArrayType,
+    ) -> Result<Value, Unsupported> {
+        if dot.extras != crate::ir::ContractionExtras::default() {
+            return Err("a sparse or block-scaled dot".to_string());
+        }
+        let rounded = algorithm_type(dot.precision.algorithm);
+        let to = self.destination(Some(id), 0, ty.element, &ty.dims);
+        self.contract(&dot.dims, rounded, lhs, rhs, to.clone())?;
+        Ok(Value::Array(self.view(to)))
+    }
+
+    /// Adds a contraction that writes `to`, whose dimensions are batch, left free, right free ones in order.
+    pub(super) fn contract(
+        &mut self,
+        dims: &DotDims,
+        rounded: Option<Primitive>,
+        lhs: NodeId,
+        rhs: NodeId,
+        to: crate::interp::view::View,
+    ) -> Result<(), Unsupported> {
+        let (lhs, rhs) = (self.stored(lhs), self.stored(rhs));
+        let (lhs_contracting, rhs_contracting) = (sizes(&dims.lhs_contracting)?, sizes(&dims.rhs_contracting)?);
+        let (lhs_batch, rhs_batch) = (sizes(&dims.lhs_batch)?, sizes(&dims.rhs_batch)?);
+        let free = |rank: usize, a: &[usize], b: &[usize]| (0..rank).filter(|d| !a.contains(d) && !b.contains(d)).collect::<Vec<_>>();
+        let lhs_free = free(lhs.dims.len(), &lhs_contracting, &lhs_batch);
+        let rhs_free = free(rhs.dims.len(), &rhs_contracting, &rhs_batch);
+        let product = |of: &[usize], dims: &[usize]| dims.iter().map(|&d| of[d]).product::<usize>();
+        let (batch, rows) = (product(&lhs.dims, &lhs_batch), product(&lhs.dims, &lhs_free));
+        let (depth, columns) = (product(&lhs.dims, &lhs_contracting), product(&rhs.dims, &rhs_free));
+        let left = lhs.transpose(&[lhs_batch, lhs_free, lhs_contracting].concat());
+        let right = rhs.transpose(&[rhs_batch, rhs_contracting, rhs_free].concat());
+        if to.len() != batch * rows * columns || right.len() != batch * depth * columns {
+            return Err("a dot whose dimensions do not fit together".to_string());
+        }
+        self.kernel.actions.push(Action::Dot(Box::new(Dot {
+            batch,
+            rows,
+            columns,
+            depth,
+            left: left.access(),
+            right: right.access(),
+            to: to.access(),
+            rounded,
+        })));
+        Ok(())
+    }
+
+    /// What no loop computes: by the operation's own function.
+    pub(super) fn special(&mut self, id: InstrId, operands: &[Value]) -> Result<Value, Unsupported> {
+        let _ = operands;
+        let instr = self.module.instr(id);
+        Err(match &instr.op {
+            Op::CustomCall(call) => format!("custom call `{}`", call.target),
+            op => format!("opcode `{}`", op.opcode()),
+        })
+    }
+}
