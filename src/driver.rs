@@ -109,6 +109,11 @@ pub fn rewrite(module: &Module, options: &RewriteOptions) -> Result<Rewritten, T
     if !errors.is_empty() {
         return Err(Trouble::Input(errors));
     }
+    if !module.is_scheduled {
+        let text = format!("expected a scheduled module, found `{}` without `is_scheduled=true`", module.name);
+        let remedy = "give the module as XLA compiled it; `offc explain R01` says where to find it";
+        return Err(Trouble::Input(vec![Diagnostic::error("R01", text).note(remedy)]));
+    }
     let host_memory = options.host_memory.unwrap_or(options.machine.host.pinned);
     let mut cx = PassCx { machine: options.machine.clone(), memory: options.memory, host_memory };
     let mut rewritten = module.clone();

@@ -2,15 +2,17 @@
 
 pub mod dce;
 pub mod fit;
+pub mod sink_update;
 
 use crate::pass::{Pass, Pipeline, PipelineError, Stage};
 
 /// The pipeline that runs where the user names none.
-pub const DEFAULT_PIPELINE: &str = "fit,dce";
+pub const DEFAULT_PIPELINE: &str = "sink-update,fit,dce";
 
 /// Names and one-line descriptions of all passes.
 pub const PASSES: &[(&str, &str)] = &[
     ("fit", "offload and recompute values until the program fits the budget; options offload=BOOL, recompute=BOOL"),
+    ("sink-update", "move optimizer updates into the loop that makes their gradient"),
     ("dce", "remove what nobody reads"),
 ];
 
@@ -37,6 +39,10 @@ fn pass(stage: &Stage) -> Result<Box<dyn Pass>, PipelineError> {
             }
             Ok(Box::new(fit))
         }
+        "sink-update" => match stage.options.first() {
+            Some((key, _)) => Err(unknown(key)),
+            None => Ok(Box::new(sink_update::SinkUpdate)),
+        },
         "dce" => match stage.options.first() {
             Some((key, _)) => Err(unknown(key)),
             None => Ok(Box::new(dce::Dce)),

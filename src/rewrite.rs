@@ -2,7 +2,11 @@
 
 mod apply;
 mod copies;
+mod fused;
+mod loop_edit;
 mod recompute;
 mod resolve;
 
 pub use apply::{Applied, ApplyError, apply};
+pub use fused::FusedBuilder;
+pub use loop_edit::{LoopEdit, LoopHandle, NewElement, define_take};

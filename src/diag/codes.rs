@@ -1,5 +1,6 @@
 //! Every diagnostic code with its explanation: what `offc explain CODE` prints.
 
+mod driver;
 mod machine;
 mod proto;
 mod text;
@@ -27,4 +28,4 @@ pub fn explain(code: &str) -> Option<&'static Explanation> {
 }
 
 /// One table a room, so that each room's codes stand together.
-static TABLES: &[&[Explanation]] = &[machine::TABLE, proto::TABLE, text::TABLE, verify::TABLE];
+static TABLES: &[&[Explanation]] = &[machine::TABLE, proto::TABLE, driver::TABLE, text::TABLE, verify::TABLE];

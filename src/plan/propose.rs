@@ -18,7 +18,9 @@ pub(super) fn proposals(state: &State<'_>, v: ValueIndex, needed_at: Instant) ->
     }
     let mut out = Vec::new();
     if state.ways.offload {
-        out.extend(offload(state, v, after, needed_at));
+        for wait in [Wait::Never, Wait::Out, Wait::Both] {
+            out.extend(offload(state, v, after, needed_at, wait));
+        }
     }
     if state.ways.recompute {
         for prefer_keeping in [true, false] {
@@ -28,8 +30,19 @@ pub(super) fn proposals(state: &State<'_>, v: ValueIndex, needed_at: Instant) ->
     out
 }
 
-/// Out as early as the link has room, back as late as it still arrives in time; if that does not fit the gap, the step waits.
-fn offload(state: &State<'_>, v: ValueIndex, after: Instant, needed_at: Instant) -> Option<Proposal> {
+/// Whether the step waits for a copy where the link has no room to hide it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// Copies hide where they can; a copy back that cannot starts as soon as it may.
+    Never,
+    /// The memory is free just after the last use: the step waits for the copy out.
+    Out,
+    /// The memory is free in the whole gap: the step waits for both copies.
+    Both,
+}
+
+/// Out as early as the link has room, back as late as it still arrives in time; if that does not fit the gap, the step waits. See [`Wait`].
+fn offload(state: &State<'_>, v: ValueIndex, after: Instant, needed_at: Instant, wait: Wait) -> Option<Proposal> {
     let problem = state.problem;
     let value = &problem.values[v as usize];
     let runs = problem.runs(value);
@@ -41,6 +54,9 @@ fn offload(state: &State<'_>, v: ValueIndex, after: Instant, needed_at: Instant)
     let deadline = state.begin[state.enter(needed_at) as usize];
     let mut cost = Nanos::from_f64(back_time.as_f64() * COPY_PRESSURE);
     let (sent, out_begin, home_free) = if state.on_host(v, after + 1) {
+        if wait == Wait::Out {
+            return None;
+        }
         (None, None, state.begin[after as usize + 1])
     } else {
         if state.host + value.bytes > problem.host_memory {
@@ -50,14 +66,25 @@ fn offload(state: &State<'_>, v: ValueIndex, after: Instant, needed_at: Instant)
         cost += Nanos::from_f64(out_time.as_f64() * COPY_PRESSURE);
         let begin = state.out.earliest(state.begin[value.born as usize + 1], out_time);
         let start = step_by(begin)?.max(state.place_after(v, value.born + 1)?);
-        let done = step_at(begin + out_time)?.max(state.place_after(v, after + 1)?).max(start);
-        (Some(Sent { start, done }), Some(begin), begin + out_time)
+        let soonest = state.place_after(v, after + 1)?.max(start);
+        if wait != Wait::Never {
+            let now = state.begin[state.enter(soonest) as usize];
+            cost += (begin + out_time) - now;
+            (Some(Sent { start, done: soonest }), Some(begin), now.max(begin))
+        } else {
+            let done = step_at(begin + out_time)?.max(soonest);
+            (Some(Sent { start, done }), Some(begin), begin + out_time)
+        }
     };
     let freed = sent.map_or_else(|| state.place_after(v, after + 1), |s| Some(s.done))?;
     if freed >= needed_at {
         return None;
     }
     let (back_begin, fetch) = match state.back.latest(home_free.max(state.begin[state.enter(freed) as usize]), deadline, back_time) {
+        _ if wait == Wait::Both => {
+            cost += back_time;
+            (deadline, needed_at)
+        }
         Some(begin) => (begin, step_by(begin)?.clamp(freed, needed_at)),
         None => {
             // It cannot hide: the copy starts as soon as it may, and the step waits for the rest.

@@ -188,9 +188,12 @@ fn hoist(state: &mut State<'_>, value: ValueIndex, needed_at: Instant) {
     };
     let Some(other) = state.made.iter().position(in_chain) else { return };
     let (other_value, earlier) = (state.made[other].choice.value, state.made[other].choice.needed_at);
+    if !state.undoable(n) {
+        return;
+    }
     let mut trial = state.clone();
     trial.undo(n);
-    let Some(other) = find(&trial, other_value, earlier) else { return };
+    let Some(other) = find(&trial, other_value, earlier).filter(|&o| trial.undoable(o)) else { return };
     trial.undo(other);
     trial.read_at(value, earlier);
     for (v, at) in [(value, earlier), (other_value, earlier)] {

@@ -247,9 +247,15 @@ impl<'p> State<'p> {
         }
     }
 
-    /// Whether the `n`-th choice can be taken back without another one losing its host copy.
+    /// Whether the `n`-th choice can be taken back without another one losing its host copy or the use that it serves.
     pub(super) fn undoable(&self, n: usize) -> bool {
         let choice = &self.made[n].choice;
+        let at = choice.needed_at;
+        let only_reader = |v: ValueIndex| self.uses(v).iter().filter(|&&u| u == at).count() == 1;
+        let serves = |v: ValueIndex| self.made.iter().any(|p| p.choice.value == v && p.choice.needed_at == at);
+        if self.made[n].reads.iter().any(|&v| only_reader(v) && serves(v)) {
+            return false;
+        }
         let sends = matches!(choice.how, How::Host { sent: Some(_), .. });
         !sends || !self.made.iter().any(|p| p.choice.value == choice.value && matches!(p.choice.how, How::Host { sent: None, .. }))
     }

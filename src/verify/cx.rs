@@ -33,7 +33,9 @@ impl<'m> Cx<'m> {
     }
 
     pub(super) fn push(&mut self, diagnostic: Diagnostic) {
-        self.out.push(diagnostic);
+        if self.out.len() < super::MOST {
+            self.out.push(diagnostic);
+        }
     }
 
     /// An error at an instruction. Where the input has no text, a note names the computation.

@@ -50,7 +50,7 @@ pub struct Outcome {
 type Kind = fn(&Case) -> Outcome;
 
 /// The kinds of tests. To add one, write a function and a row.
-const KINDS: &[(&str, Kind)] = &[("parse", parse), ("print", print), ("verify", verify)];
+const KINDS: &[(&str, Kind)] = &[("parse", parse), ("print", print), ("verify", verify), ("rewrite", rewrite)];
 
 /// Only what reading says.
 fn parse(case: &Case) -> Outcome {
@@ -69,6 +69,34 @@ fn print(case: &Case) -> Outcome {
 /// What the verifier says, beside reading.
 fn verify(case: &Case) -> Outcome {
     with_module(case, |module, outcome| outcome.diagnostics.extend(offc::verify::verify(module)))
+}
+
+/// The program after `--passes` (the default pipeline without) for `--memory` on an H100, with what the passes tell.
+fn rewrite(case: &Case) -> Outcome {
+    let arg = |name: &str| case.args.iter().position(|a| a == name).and_then(|n| case.args.get(n + 1));
+    with_module(case, |module, outcome| {
+        let options = offc::driver::RewriteOptions {
+            machine: offc::machine::preset("h100-sxm").expect("there is such a preset"),
+            memory: arg("--memory").expect("`args:` names the memory").parse().expect("a size"),
+            host_memory: None,
+            pipeline: arg("--passes").map(|p| p.parse().expect("a pipeline")),
+        };
+        let text = match offc::driver::rewrite(module, &options) {
+            Ok(rewritten) => {
+                let told = rewritten.log.entries.iter().map(|e| format!("// {}: {}\n", e.pass, e.text));
+                let why = rewritten.plan.decisions.iter().map(|d| format!("// {}: {}\n", d.value.instr, d.reason));
+                let figures = format!("// {} -> {}\n", rewritten.before.device(), rewritten.after.device());
+                figures + &told.chain(why).collect::<String>() + &offc::text::print(&rewritten.module)
+            }
+            Err(offc::driver::Trouble::Infeasible(infeasible)) => format!("{infeasible}\n"),
+            Err(offc::driver::Trouble::Input(diagnostics)) => {
+                outcome.diagnostics.extend(diagnostics);
+                return;
+            }
+            Err(trouble) => panic!("{trouble:?}"),
+        };
+        outcome.snapshot = Some(text);
+    })
 }
 
 /// Reads the program of a case and hands it on if there is one.

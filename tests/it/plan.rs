@@ -9,7 +9,8 @@ use proptest::prelude::*;
 type Draft = (u64, Vec<u32>, Vec<usize>, bool, bool);
 
 fn drafts() -> impl Strategy<Value = Vec<Draft>> {
-    let one = (1u64..64, prop::collection::vec(1u32..9, 1..4), prop::collection::vec(1usize..4, 0..3), any::<bool>(), prop::bool::weighted(0.9));
+    let one =
+        (1u64..64, prop::collection::vec(1u32..9, 1..4), prop::collection::vec(1usize..4, 0..3), any::<bool>(), prop::bool::weighted(0.9));
     prop::collection::vec(one, 1..10)
 }
 
@@ -42,7 +43,7 @@ fn problem(drafts: &[Draft], rate: u64) -> Problem {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever the search returns is valid, and takes exactly the memory that it says.
     #[test]

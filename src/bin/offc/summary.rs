@@ -129,7 +129,7 @@ impl<'r> Summary<'r> {
             writeln!(out, "{:8}{:>11}             lowest peak these steps find", "floor", floor.to_string())?;
         }
         if self.decisions.is_empty() {
-            return writeln!(out, "\nit fits as it is: nothing was changed");
+            return writeln!(out, "\nnothing was moved and nothing is made again");
         }
         let Transfers { out: sent, back, out_bytes, back_bytes } = self.transfers;
         let slower = (self.slowdown - 1.0) * 100.0;

@@ -1,0 +1,570 @@
+//! `sink-update`: moves the optimizer's update of a scanned layer's weights into the loop that makes the gradient.
+//!
+//! # What it does
+//! A backward loop fills a stack with the gradient of each layer; after the loop one elementwise fusion reads it together with parameter
+//! and moments and writes their new values. Where nothing else reads the stack, each row of the update moves to the iteration that makes
+//! the row of the gradient: the stack is never there. The update falls into one fusion for the states that depend on their own row and the
+//! gradient alone, and one for each level of states that also read those (the parameter reads both moments): a row read from one updated stack must not reach
+//! another stack's update in the same fusion, or XLA emits it over whole stacks.
+//!
+//! # When it helps
+//! The gradient stacks are as large as the weights in the gradient's stored type, and often all alive at once when the backward loop ends.
+//!
+//! # Example
+//! ```text
+//! before                                                 after
+//! body:  %g' = dynamic-update-slice(%g, %row, %i, ..)    body:  %m' = dynamic-update-slice(%m, 0.9·%m[i] + 0.1·%row, %i, ..)
+//! entry: %m' = fusion(%m, get-tuple-element(%while))     entry: %m' = get-tuple-element(%while)
+//! ```
+//!
+//! A program that fits its budget is left alone.
+//!
+//! # Refuses
+//! Updates that read anything that is not a scalar from before the loop (a global norm), states that are not donated to the very output that replaces
+//! them, states with another reader after the loop or a reader in the body that is not this row before its update.
+//!
+//! # Cost
+//! Linear in the module for each stack.
+//!
+//! # Source
+//! Lv et al., "Full Parameter Fine-tuning for Large Language Models with Limited Resources" (LOMO), 2023, does it by hand in a framework.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::analysis::loops::{Access, Kind, Loop, Loops, Write};
+use crate::analysis::{Analyses, Users};
+use crate::ir::{Dim, Insertion, InstrId, Instruction, Module, Op, Shape, ShapeId};
+use crate::pass::{Changed, Entry, Log, Pass, PassCx, PassError};
+use crate::rewrite::{FusedBuilder, LoopEdit, LoopHandle, NewElement, define_take};
+
+/// See the module's description.
+#[derive(Clone, Copy, Debug)]
+pub struct SinkUpdate;
+
+impl Pass for SinkUpdate {
+    fn name(&self) -> &'static str {
+        "sink-update"
+    }
+    fn run(&self, module: &mut Module, cx: &mut PassCx, log: &mut Log) -> Result<Changed, PassError> {
+        if Analyses::new(module).memory().device_bytes() <= cx.memory.get() {
+            return Ok(Changed::No);
+        }
+        let count = sink_updates(module);
+        let text = format!("{count} updates moved into the loop that makes their gradient");
+        log.entries.push(Entry { pass: self.name(), changed: count > 0, text, plan: None });
+        Ok(Changed::from(count > 0))
+    }
+}
+
+/// Moves every update that can be moved; returns how many.
+pub fn sink_updates(module: &mut Module) -> usize {
+    let mut count = 0;
+    while let Some(sink) = find(module) {
+        apply(module, &sink);
+        super::dce::dce(module);
+        count += 1;
+    }
+    count
+}
+
+/// An update that can move.
+#[derive(Debug)]
+struct Sink {
+    this: LoopHandle,
+    /// The stack of gradients.
+    gradient: usize,
+    write: Write,
+    /// Position in the body after which the update may stand.
+    position: usize,
+    /// The fusion after the loop, and which of its operands is the gradient.
+    update: InstrId,
+    gradient_operand: usize,
+    states: Vec<State>,
+    /// Scalar operands of the update.
+    scalars: Vec<usize>,
+}
+
+/// One state that the update rewrites.
+#[derive(Debug)]
+struct State {
+    /// The entry parameter.
+    parameter: InstrId,
+    /// Which operand of the update it is.
+    operand: usize,
+    /// Which output of the update replaces it.
+    output: usize,
+    /// The loop's element that already carries it, unchanged.
+    element: Option<usize>,
+    /// 0 if its new value depends on its own row and the gradient alone; else one more than those it reads.
+    level: usize,
+}
+
+fn find(module: &Module) -> Option<Sink> {
+    let users = Users::of(module);
+    let loops = Loops::of(module, &users);
+    loops
+        .loops
+        .iter()
+        .filter(|l| l.home == module.entry_id())
+        .find_map(|this| (0..this.elements.len()).find_map(|element| candidate(module, &users, this, element)))
+}
+
+fn candidate(module: &Module, users: &Users, this: &Loop, gradient: usize) -> Option<Sink> {
+    let Kind::Stack(write) = this.elements[gradient].kind else { return None };
+    let Access::Fused { fusion: writer } = write.access else { return None };
+    let stack = module.instr(this.elements[gradient].initial).shape;
+    let dims = &module.shapes.array(stack)?.dims;
+    if !write.index.covers(this.trips?, dims.first()?.size)
+        || !this.reads(module, users, gradient)?.is_empty()
+        || dims.iter().any(|d| d.dynamic)
+    {
+        return None;
+    }
+    if users.callers(this.body).len() != 1 || !matches!(module.instr(this.elements[gradient].next).op, Op::Fusion(_)) {
+        return None;
+    }
+    let &[result] = this.elements[gradient].results.as_slice() else { return None };
+    let &[update] = users.users(result) else { return None };
+    let Op::Fusion(fusion) = &module.instr(update).op else { return None };
+    let operands = &module.instr(update).operands;
+    let gradient_operand = operands.iter().position(|&o| o == result)?;
+    if operands.iter().filter(|&&o| o == result).count() != 1 || !fusion.aliasing.is_empty() {
+        return None;
+    }
+    let computation = module.comp(fusion.calls);
+    let outputs: Vec<InstrId> = match module.instr(computation.root).op {
+        Op::Tuple => module.instr(computation.root).operands.to_vec(),
+        _ => vec![computation.root],
+    };
+    if !computation.order.iter().all(|&i| i == computation.root && outputs.len() > 1 || is_elementwise(module, i, dims)) {
+        return None;
+    }
+    let mut states = Vec::new();
+    let mut scalars = Vec::new();
+    for (n, &operand) in operands.iter().enumerate() {
+        if n == gradient_operand {
+            continue;
+        }
+        let shape = module.shapes.array(module.instr(operand).shape)?;
+        if shape.dims.is_empty() {
+            scalars.push(n);
+        } else {
+            states.push(state(module, users, this, update, n, outputs.len())?);
+        }
+    }
+    let order = &module.entry().order;
+    let place = |id: InstrId| order.iter().position(|&i| i == id);
+    let start = place(this.init)?;
+    if states.len() != outputs.len() || scalars.iter().any(|&n| place(operands[n]).is_none_or(|p| p > start)) {
+        return None;
+    }
+    levels(module, fusion.calls, &outputs, gradient_operand, &mut states)?;
+    let body = &module.comp(this.body).order;
+    let mut position = body.iter().position(|&i| i == writer)? + 1;
+    for state in &states {
+        if let Some(element) = state.element {
+            for read in this.reads(module, users, element)? {
+                let done = match read.access {
+                    Access::Plain => read.slice,
+                    Access::Fused { fusion } => fusion,
+                    Access::Async { done, .. } => done,
+                };
+                if read.index != write.index {
+                    return None;
+                }
+                position = position.max(body.iter().position(|&i| i == done)? + 1);
+            }
+        }
+    }
+    let handle = LoopHandle {
+        instr: this.instr,
+        home: this.home,
+        body: this.body,
+        condition: this.condition,
+        init: this.init,
+        parameter: this.parameter,
+        root: this.root,
+    };
+    Some(Sink { this: handle, gradient, write, position, update, gradient_operand, states, scalars })
+}
+
+/// Whether an instruction of the update works on each element alone, from parameters of the stack's dimensions and scalars.
+fn is_elementwise(module: &Module, id: InstrId, dims: &[Dim]) -> bool {
+    let instr = module.instr(id);
+    let Some(shape) = module.shapes.array(instr.shape) else { return false };
+    let fits = shape.dims.is_empty() || shape.dims == dims;
+    fits && match &instr.op {
+        Op::Parameter { .. } | Op::Unary(_) | Op::Binary(_) | Op::Compare { .. } | Op::Select | Op::Clamp | Op::Convert | Op::Copy => true,
+        Op::ReducePrecision { .. } => true,
+        Op::Constant(_) => shape.dims.is_empty(),
+        Op::Broadcast { dimensions } => dimensions.is_empty(),
+        _ => false,
+    }
+}
+
+/// The state behind an operand of the update, if it is donated to the output that replaces it and nobody reads the old one later.
+fn state(module: &Module, users: &Users, this: &Loop, update: InstrId, operand: usize, outputs: usize) -> Option<State> {
+    let parameter = module.instr(update).operands[operand];
+    let Op::Parameter { number } = module.instr(parameter).op else { return None };
+    let root = module.entry().root;
+    let mut alias = module.header.input_output_alias.iter().filter(|a| a.parameter == number && a.index.is_empty());
+    let &[at] = alias.next()?.output.as_slice() else { return None };
+    let replaced = *module.instr(root).operands.get(usize::try_from(at).ok()?)?;
+    let output = match module.instr(replaced).op {
+        Op::GetTupleElement { index } if module.instr(replaced).operands[0] == update => usize::try_from(index).ok()?,
+        _ if replaced == update && outputs == 1 => 0,
+        _ => return None,
+    };
+    if alias.next().is_some() || module.instr(root).operands.iter().filter(|&&o| o == replaced).count() != 1 {
+        return None;
+    }
+    // The element that carries the old value, unchanged and once.
+    let carried: Vec<usize> = (0..this.elements.len()).filter(|&n| this.elements[n].initial == parameter).collect();
+    let element = match carried.as_slice() {
+        [] => None,
+        &[n] if this.elements[n].kind == Kind::Invariant && this.elements[n].results.is_empty() => Some(n),
+        _ => return None,
+    };
+    let order = &module.entry().order;
+    let place = |id: InstrId| order.iter().position(|&i| i == id);
+    let end = place(this.instr)?;
+    let ok = |&user: &InstrId| user == update || user == this.init || place(user).is_some_and(|p| p < end && reads_at_once(module, user));
+    if module.instr(update).operands.iter().filter(|&&o| o == parameter).count() != 1 || !users.users(parameter).iter().all(ok) {
+        return None;
+    }
+    let earlier_loops_pass_it_on = users.users(parameter).iter().filter(|&&u| matches!(module.instr(u).op, Op::Tuple) && u != this.init);
+    for &tuple in earlier_loops_pass_it_on {
+        // Another loop before this one that carries it unchanged, and whose result nobody takes.
+        let &[other] = users.users(tuple) else { return None };
+        let taken = users.users(other).iter().any(|&u| {
+            matches!(module.instr(u).op, Op::GetTupleElement { index } if module.instr(tuple).operands.get(usize::try_from(index).unwrap_or(usize::MAX)) == Some(&parameter))
+        });
+        if taken || !matches!(module.instr(other).op, Op::While { .. }) || place(other)? > end {
+            return None;
+        }
+    }
+    Some(State { parameter, operand, output, element, level: 0 })
+}
+
+/// Whether a reader is done with its operand when it has run, or hands it to a loop that ends before the next instruction.
+fn reads_at_once(module: &Module, user: InstrId) -> bool {
+    !matches!(
+        module.instr(user).op,
+        Op::Bitcast
+            | Op::GetTupleElement { .. }
+            | Op::OptBarrier
+            | Op::AsyncStart(_)
+            | Op::CopyStart { .. }
+            | Op::AddDependency
+            | Op::Call { .. }
+            | Op::Conditional { .. }
+    )
+}
+
+/// Orders the states: the new value of each must depend on its own row, the gradient, scalars and new values of lower levels alone.
+fn levels(module: &Module, comp: crate::ir::CompId, outputs: &[InstrId], gradient: usize, states: &mut [State]) -> Option<()> {
+    let by_output: FxHashMap<InstrId, usize> = outputs.iter().enumerate().map(|(n, &o)| (o, n)).collect();
+    if by_output.len() != outputs.len() {
+        return None;
+    }
+    let parameters = &module.comp(comp).parameters;
+    let mut reads: Vec<Vec<usize>> = Vec::new();
+    for state in states.iter() {
+        let own = *parameters.get(state.operand)?;
+        let root = outputs[state.output];
+        let (mut seen, mut stack, mut others) = (FxHashSet::default(), vec![root], Vec::new());
+        while let Some(id) = stack.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            if let Some(&other) = by_output.get(&id).filter(|_| id != root) {
+                others.push(states.iter().position(|s| s.output == other)?);
+                continue;
+            }
+            if let Op::Parameter { number } = module.instr(id).op {
+                let is_state = states.iter().any(|s| usize::try_from(number) == Ok(s.operand));
+                if is_state && id != own && usize::try_from(number) != Ok(gradient) {
+                    return None;
+                }
+            }
+            stack.extend_from_slice(&module.instr(id).operands);
+        }
+        reads.push(others);
+    }
+    for _ in 0..states.len() {
+        for n in 0..states.len() {
+            states[n].level = reads[n].iter().map(|&o| states[o].level + 1).max().unwrap_or(0);
+        }
+    }
+    let ordered = (0..states.len()).all(|n| reads[n].iter().all(|&o| states[o].level < states[n].level));
+    ordered.then_some(())
+}
+
+fn apply(module: &mut Module, sink: &Sink) {
+    let mut taken = module.names();
+    let handle = &sink.this;
+    let mut edit = LoopEdit { drop: vec![sink.gradient], ..LoopEdit::default() };
+    let update_operands = module.instr(sink.update).operands.clone();
+    let mut new_takes = Vec::new();
+    let mut inserted = Vec::new();
+    parameters_first(module, sink);
+    // An element for each state and scalar that the loop does not carry yet.
+    let mut add = |module: &mut Module, edit: &mut LoopEdit, initial: InstrId, taken: &mut FxHashSet<Box<str>>| {
+        let index = edit.index_of_added(module, handle, edit.add.len());
+        edit.add.push(NewElement { initial, next: None });
+        let shape = module.instr(initial).shape;
+        let take = define_take(module, handle, index, shape, taken);
+        new_takes.push(take);
+        inserted.push(Insertion { position: 1, instr: take });
+        take
+    };
+    let mut slots = Vec::new();
+    let mut takes = FxHashMap::default();
+    for state in &sink.states {
+        let carried = state.element.and_then(|n| existing_take(module, handle, n));
+        let slot = match (state.element, carried) {
+            (Some(n), Some(take)) => {
+                takes.insert(state.operand, take);
+                Slot::Old(n)
+            }
+            _ => {
+                let n = edit.add.len();
+                takes.insert(state.operand, add(module, &mut edit, state.parameter, &mut taken));
+                Slot::New(n)
+            }
+        };
+        slots.push(slot);
+    }
+    for &n in &sink.scalars {
+        takes.insert(n, add(module, &mut edit, update_operands[n], &mut taken));
+    }
+    // The fusions, level by level.
+    let mut next = FxHashMap::default();
+    let levels = sink.states.iter().map(|s| s.level).max().unwrap_or(0);
+    for level in 0..=levels {
+        let made = row_fusion(module, sink, level, &takes, &next, &mut taken);
+        inserted.push(Insertion { position: sink.position, instr: made.fusion });
+        for (state, element) in made.outputs {
+            if element != made.fusion {
+                inserted.push(Insertion { position: sink.position, instr: element });
+            }
+            next.insert(state, element);
+        }
+    }
+    for (n, slot) in slots.iter().enumerate() {
+        match *slot {
+            Slot::Old(element) => edit.next.push((element, next[&n])),
+            Slot::New(added) => edit.add[added].next = Some(next[&n]),
+        }
+    }
+    module.splice(handle.body, inserted, &FxHashSet::default());
+    // After the loop: results come from it; the update and what it took go with the next sweep.
+    let mut results = Vec::new();
+    let kept_before = |n: usize| n - usize::from(n > sink.gradient);
+    let while_place = module.comp(handle.home).order.iter().position(|&i| i == handle.instr).expect("the loop stands in its computation");
+    let root = module.comp(handle.home).root;
+    for (n, state) in sink.states.iter().enumerate() {
+        let index = match slots[n] {
+            Slot::Old(element) => kept_before(element),
+            Slot::New(added) => edit.index_of_added(module, handle, added),
+        };
+        let shape = module.instr(state.parameter).shape;
+        let name = Module::fresh_name("get-tuple-element", &mut taken);
+        let index = i64::try_from(index).expect("a tuple is small");
+        let result = module.define(Instruction::new(name, shape, Op::GetTupleElement { index }, [handle.instr]));
+        results.push(result);
+        for operand in 0..module.instr(root).operands.len() {
+            let old = module.instr(root).operands[operand];
+            let replaced = match module.instr(old).op {
+                Op::GetTupleElement { index } => module.instr(old).operands[0] == sink.update && usize::try_from(index) == Ok(state.output),
+                _ => old == sink.update,
+            };
+            if replaced {
+                module.instructions[root].operands[operand] = result;
+            }
+        }
+    }
+    let removed = update_and_takes(module, sink);
+    let after: Vec<Insertion> = results.iter().map(|&instr| Insertion { position: while_place + 1, instr }).collect();
+    module.splice(handle.home, after, &removed);
+    new_takes.extend(results);
+    drop_writer(module, sink, &new_takes);
+    edit.apply(module, handle, &new_takes);
+}
+
+/// Moves the states' parameters to the front of the entry: the loop starts with them now.
+fn parameters_first(module: &mut Module, sink: &Sink) {
+    let parameters = sink.states.iter().map(|s| s.parameter);
+    let inserted = parameters.clone().map(|instr| Insertion { position: 0, instr }).collect();
+    module.splice(sink.this.home, inserted, &parameters.collect());
+}
+
+#[derive(Clone, Copy)]
+enum Slot {
+    Old(usize),
+    New(usize),
+}
+
+fn existing_take(module: &Module, handle: &LoopHandle, element: usize) -> Option<InstrId> {
+    let is = |&&i: &&InstrId| {
+        let instr = module.instr(i);
+        matches!(instr.op, Op::GetTupleElement { index } if usize::try_from(index) == Ok(element)) && instr.operands[0] == handle.parameter
+    };
+    module.comp(handle.body).order.iter().find(is).copied()
+}
+
+/// The update fusion, the takes of its outputs, and the take of the gradient.
+fn update_and_takes(module: &Module, sink: &Sink) -> FxHashSet<InstrId> {
+    let order = &module.comp(sink.this.home).order;
+    let of_update = |&&i: &&InstrId| matches!(module.instr(i).op, Op::GetTupleElement { .. }) && module.instr(i).operands[0] == sink.update;
+    let mut removed: FxHashSet<InstrId> = order.iter().filter(of_update).copied().collect();
+    removed.insert(sink.update);
+    removed.insert(module.instr(sink.update).operands[sink.gradient_operand]);
+    removed
+}
+
+/// Takes the write of the gradient, and what takes the stack, out of the body. New takes may bear the stack's old index already.
+fn drop_writer(module: &mut Module, sink: &Sink, new_takes: &[InstrId]) {
+    let Access::Fused { fusion: writer } = sink.write.access else { unreachable!("`candidate` takes fused writes only") };
+    let body = sink.this.body;
+    let mut removed: FxHashSet<InstrId> = [writer].into_iter().collect();
+    for &id in &module.comp(body).order {
+        let instr = module.instr(id);
+        if matches!(instr.op, Op::GetTupleElement { index } if usize::try_from(index) == Ok(sink.gradient))
+            && instr.operands[0] == sink.this.parameter
+            && !new_takes.contains(&id)
+        {
+            removed.insert(id);
+        }
+    }
+    // The root still names the writer until the edit drops the element: give it something that stays.
+    let stays = sink.this.parameter;
+    module.instructions[sink.this.root].operands[sink.gradient] = stays;
+    for id in module.comp(body).order.clone() {
+        module.instructions[id].control_predecessors.retain(|p| !removed.contains(p));
+    }
+    module.splice(body, Vec::new(), &removed);
+}
+
+struct Made {
+    fusion: InstrId,
+    /// State number and the instruction that holds its new stack.
+    outputs: Vec<(usize, InstrId)>,
+}
+
+/// One fusion that updates one row of every state of a level.
+fn row_fusion(
+    module: &mut Module,
+    sink: &Sink,
+    level: usize,
+    takes: &FxHashMap<usize, InstrId>,
+    next: &FxHashMap<usize, InstrId>,
+    taken: &mut FxHashSet<Box<str>>,
+) -> Made {
+    let Access::Fused { fusion: writer } = sink.write.access else { unreachable!("`candidate` takes fused writes only") };
+    let Op::Fusion(update) = &module.instr(sink.update).op else { unreachable!("`candidate` takes fusions only") };
+    let update_comp = update.calls;
+    let Op::Fusion(write) = &module.instr(writer).op else { unreachable!("`candidate` takes fusions only") };
+    let write_comp = write.calls;
+    let mut builder = FusedBuilder::new("fused_dynamic_update_slice", taken);
+    // The row of the gradient and its index, as the writer makes them.
+    let mut written = FxHashMap::default();
+    let writer_operands = module.instr(writer).operands.clone();
+    let needed = reachable(module, &module.instr(sink.write.update).operands[1..]);
+    for (number, &parameter) in module.comp(write_comp).parameters.clone().iter().enumerate() {
+        if needed.contains(&parameter) {
+            written.insert(parameter, builder.parameter(module, writer_operands[number], taken));
+        }
+    }
+    let mut same = |module: &mut Module, id: InstrId| module.instr(id).shape;
+    let row_and_index: Vec<InstrId> = module.instr(sink.write.update).operands[1..]
+        .to_vec()
+        .into_iter()
+        .map(|o| builder.clone_dag(module, o, &mut written, &mut same, taken))
+        .collect();
+    let (row, index) = (row_and_index[0], row_and_index[1..].to_vec());
+    // The update on rows.
+    let outputs: Vec<InstrId> = match module.instr(module.comp(update_comp).root).op {
+        Op::Tuple => module.instr(module.comp(update_comp).root).operands.to_vec(),
+        _ => vec![module.comp(update_comp).root],
+    };
+    let parameters = module.comp(update_comp).parameters.clone();
+    let mut known = FxHashMap::default();
+    known.insert(parameters[sink.gradient_operand], row);
+    for &n in &sink.scalars {
+        known.insert(parameters[n], builder.parameter(module, takes[&n], taken));
+    }
+    for (n, state) in sink.states.iter().enumerate() {
+        if state.level < level {
+            let stack = builder.parameter(module, next[&n], taken);
+            let slice = slice_row(module, &mut builder, stack, &index, taken);
+            known.insert(outputs[state.output], slice);
+        } else if state.level == level {
+            let stack = builder.parameter(module, takes[&state.operand], taken);
+            let slice = slice_row(module, &mut builder, stack, &index, taken);
+            known.insert(parameters[state.operand], slice);
+        }
+    }
+    let mut row_shape = |module: &mut Module, id: InstrId| as_row(module, module.instr(id).shape);
+    let mut roots = Vec::new();
+    let mut states = Vec::new();
+    for (n, state) in sink.states.iter().enumerate().filter(|(_, s)| s.level == level) {
+        let value = builder.clone_dag(module, outputs[state.output], &mut known, &mut row_shape, taken);
+        let stack = builder.parameter(module, takes[&state.operand], taken);
+        let name = Module::fresh_name("dynamic_update_slice", taken);
+        let operands = [stack, value].into_iter().chain(index.iter().copied());
+        let shape = module.instr(stack).shape;
+        roots.push(builder.push(module, Instruction::new(name, shape, Op::DynamicUpdateSlice, operands)));
+        states.push(n);
+    }
+    let fusion = builder.finish(module, &roots, "loop_dynamic_update_slice_fusion", taken);
+    let outputs = states.iter().enumerate().map(|(output, &n)| {
+        if states.len() == 1 {
+            return (n, fusion);
+        }
+        let shape = module.shapes.elements(module.instr(fusion).shape)[output];
+        let name = Module::fresh_name("get-tuple-element", taken);
+        let index = i64::try_from(output).expect("outputs are few");
+        (n, module.define(Instruction::new(name, shape, Op::GetTupleElement { index }, [fusion])))
+    });
+    let outputs = outputs.collect();
+    Made { fusion, outputs }
+}
+
+fn reachable(module: &Module, roots: &[InstrId]) -> FxHashSet<InstrId> {
+    let mut seen = FxHashSet::default();
+    let mut stack = roots.to_vec();
+    while let Some(id) = stack.pop() {
+        if seen.insert(id) {
+            stack.extend_from_slice(&module.instr(id).operands);
+        }
+    }
+    seen
+}
+
+fn slice_row(
+    module: &mut Module,
+    builder: &mut FusedBuilder,
+    stack: InstrId,
+    index: &[InstrId],
+    taken: &mut FxHashSet<Box<str>>,
+) -> InstrId {
+    let shape = as_row(module, module.instr(stack).shape);
+    let sizes = module.shapes.array(shape).map_or_else(Vec::new, |a| a.dims.iter().map(|d| d.size).collect());
+    let name = Module::fresh_name("dynamic_slice", taken);
+    let operands = [stack].into_iter().chain(index.iter().copied());
+    builder.push(module, Instruction::new(name, shape, Op::DynamicSlice { sizes }, operands))
+}
+
+/// The shape of one leading row; scalars stay.
+fn as_row(module: &mut Module, shape: ShapeId) -> ShapeId {
+    match module.shapes.get(shape).clone() {
+        Shape::Array(mut array) => {
+            if let Some(first) = array.dims.first_mut() {
+                first.size = 1;
+            }
+            module.shapes.intern(Shape::Array(array))
+        }
+        _ => shape,
+    }
+}
