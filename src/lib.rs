@@ -5,6 +5,7 @@ pub mod cost;
 pub mod diag;
 pub mod driver;
 pub mod entity;
+pub mod format;
 pub mod interp;
 pub mod ir;
 pub mod machine;

@@ -10,6 +10,7 @@
 
 mod attrs;
 mod codec;
+mod container;
 mod decode;
 mod encode;
 mod header;
@@ -20,5 +21,6 @@ mod shape;
 mod sharding;
 mod wire;
 
-pub use decode::decode;
+pub use container::{Container, find_module, replace_module};
+pub use decode::{decode, decode_part};
 pub use encode::encode;

@@ -26,6 +26,14 @@ fn to_ir_id(id: i64) -> i64 {
 /// # Errors
 /// The bytes are no such message, or it breaks what XLA demands of one: located by the offset of the byte.
 pub fn decode(bytes: &[u8]) -> Result<(Module, Vec<Diagnostic>), Vec<Diagnostic>> {
+    decode_part(bytes, bytes)
+}
+
+/// Like [`decode`], for a module that is a part of a file: offsets are those in `file`.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_part(file: &[u8], bytes: &[u8]) -> Result<(Module, Vec<Diagnostic>), Vec<Diagnostic>> {
     let mut reader = Reader {
         module: Module::default(),
         computations: FxHashMap::default(),
@@ -38,7 +46,7 @@ pub fn decode(bytes: &[u8]) -> Result<(Module, Vec<Diagnostic>), Vec<Diagnostic>
             reader.module.shapes = reader.cx.shapes;
             Ok((reader.module, reader.cx.warnings))
         }
-        Err(bad) => Err(vec![bad.diagnostic(bytes)]),
+        Err(bad) => Err(vec![bad.diagnostic(file)]),
     }
 }
 

@@ -66,6 +66,22 @@ pub(super) static TABLE: &[Explanation] = &[
                it and is missing in what is written.",
     },
     Explanation {
+        code: "B020",
+        title: "the file holds no module",
+        text: "Files are told apart by what is in them, whatever their names: HLO text, HloModuleProto, HloProto, HloModuleProtoWithConfig, \
+               HloUnoptimizedSnapshot, HloSnapshot, each also gzipped. This file is none of them, or its module has no instruction.",
+    },
+    Explanation {
+        code: "B021",
+        title: "a gzipped file is broken",
+        text: "The file begins as a gzip file but cannot be unpacked: mostly it was cut off. Make it again.",
+    },
+    Explanation {
+        code: "B022",
+        title: "a gzipped file is too large when unpacked",
+        text: "A file may grow to 256 times its size, or 64 MiB; no real module comes near. Unpack it by other means if it is to be trusted.",
+    },
+    Explanation {
         code: "B030",
         title: "a constant's data were left out of the text",
         text: "XLA prints long constants as `{...}` unless told otherwise; such a module can be looked at but not compiled, since the data are \
