@@ -28,12 +28,9 @@ pub struct Loaded {
 pub fn load(path: &Path) -> Result<Loaded, Failure> {
     let bytes = files::read(path)?;
     match format::read(&bytes) {
-        Ok(input) => Ok(Loaded {
-            module: input.module,
-            diagnostics: input.warnings,
-            text: input.text.unwrap_or_default(),
-            form: input.form,
-        }),
+        Ok(input) => {
+            Ok(Loaded { module: input.module, diagnostics: input.warnings, text: input.text.unwrap_or_default(), form: input.form })
+        }
         Err(bad) => Err(Failure::Input(Some(BadInput {
             name: files::name(path),
             text: bad.text.unwrap_or_default(),
