@@ -57,6 +57,7 @@ impl Wire for Origin {
         Ok(Self {
             elements: elements.into_iter().map(|e| (e.index, e.array)).collect(),
             is_synthetic_call: FieldCodec::pick(m, 2, cx)?,
+            call: FieldCodec::pick(m, 3, cx)?,
             unknown: crate::ir::Unknown::default(),
         })
     }
@@ -71,6 +72,7 @@ impl Wire for Origin {
             self.elements.iter().map(|(index, array)| OriginElement { index: index.clone(), array: array.clone() }).collect();
         elements.put(w, 1, rest);
         self.is_synthetic_call.put(w, 2, rest);
+        self.call.put(w, 3, rest);
     }
 }
 
