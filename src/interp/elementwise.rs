@@ -305,7 +305,6 @@ fn reduce_precision(element: Primitive, exponent: i32, mantissa: i32, a: &Block,
 
 #[cfg(test)]
 mod tests {
-    use super::super::lanes::lane;
     use super::*;
     use crate::interp::lanes::lane;
 
