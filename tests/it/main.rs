@@ -8,5 +8,6 @@ mod interp;
 mod interp_equiv;
 mod machine;
 mod plan;
+mod ops;
 mod tidy;
 mod verify;

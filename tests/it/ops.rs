@@ -3,6 +3,8 @@
 //! XLA:CPU takes subnormal numbers for zeros, the interpreter keeps them: an answer may also be that of operands without subnormal numbers,
 //! and a subnormal result may be zero. Run with `--nocapture` for the table of operations, types and largest deviations.
 
+#![expect(clippy::unwrap_used, reason = "fixtures are sound, or the test fails")]
+
 mod evaluate;
 
 use std::collections::BTreeMap;

@@ -23,7 +23,7 @@ impl Features {
         let d = d.expect("checked above");
         let count = operand.dims[d];
         ensure(vectors.iter().all(|v| v.len() == count), || format!("expected {count} numbers, one a feature"))?;
-        let each = if count == 0 { 0.0 } else { (operand.len() / count) as f64 };
+        let each = operand.len().checked_div(count).unwrap_or(0) as f64;
         Ok(Self { count, stride: operand.dims[d + 1..].iter().product(), each })
     }
     fn of_element(&self, i: usize) -> usize {

@@ -1,5 +1,7 @@
 //! Carries out little programs with nothing but the functions of `interp::ops`: one operation after another, no arena, no loops.
 
+#![expect(clippy::unwrap_used, reason = "fixtures are sound, or the test fails")]
+
 use offc::interp::Array;
 use offc::interp::ops::elementwise::{load, store};
 use offc::interp::ops::{self, Bits, Combiner, OpError, Result, elementwise, rng};
