@@ -305,6 +305,7 @@ fn reduce_precision(element: Primitive, exponent: i32, mantissa: i32, a: &Block,
 
 #[cfg(test)]
 mod tests {
+    use super::super::lanes::lane;
     use super::*;
 
     fn floats(op: Elementwise, to: Primitive, args: &[&[f32]]) -> Vec<f32> {
