@@ -7,5 +7,6 @@ mod filetests;
 mod interp;
 mod machine;
 mod plan;
+mod roundtrip;
 mod tidy;
 mod verify;
