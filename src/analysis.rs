@@ -6,11 +6,14 @@
 pub mod aliases;
 pub mod assignment;
 pub mod heap;
+mod heap_run;
 pub mod inplace;
 pub mod layouts;
 pub mod live;
 pub mod loops;
 pub mod memory;
+mod numbering;
+pub mod remat;
 pub mod schedule;
 pub mod settle;
 pub mod sharing;
@@ -21,6 +24,7 @@ use std::cell::OnceCell;
 
 pub use aliases::{Buffer, BufferKind, Buffers};
 pub use assignment::Assignment;
+pub use heap_run::HeapEvent;
 pub use live::LiveRange;
 pub use memory::{Curve, Memory};
 pub use schedule::{Schedule, Time};

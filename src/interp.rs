@@ -5,6 +5,7 @@
 //! passed in program order, partitions meet in the order of their programs. [`ops`] says what single elements become, and computes what no
 //! loop does.
 
+mod arena;
 pub mod array;
 mod buffer;
 mod collective;
@@ -14,8 +15,9 @@ mod eval;
 mod exchange;
 mod kernel;
 mod lanes;
-pub mod ops;
 pub mod npz;
+pub mod ops;
+mod placement;
 mod program;
 mod run;
 mod tape;
@@ -26,6 +28,7 @@ pub use array::Array;
 pub use error::Error;
 pub use eval::{Evaluation, Identity, Observer, Value};
 pub use exchange::{Alone, Exchange, Together};
+pub use placement::{ArenaKind, HighWater, Placement, PlannedBuffer};
 pub use program::Program;
-pub use run::{Outcome, run};
+pub use run::{Outcome, RunOptions, run};
 pub use trace::Trace;

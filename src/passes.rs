@@ -2,7 +2,9 @@
 
 pub mod dce;
 pub mod fit;
+pub mod recompute_stack;
 pub mod sink_update;
+pub mod trim_outputs;
 
 use crate::pass::{Pass, Pipeline, PipelineError, Stage};
 
@@ -12,6 +14,8 @@ pub const DEFAULT_PIPELINE: &str = "sink-update,fit,dce";
 /// Names and one-line descriptions of all passes.
 pub const PASSES: &[(&str, &str)] = &[
     ("fit", "offload and recompute values until the program fits the budget; options offload=BOOL, recompute=BOOL"),
+    ("recompute-stack", "drop what a loop saves for a later loop, and make it again there"),
+    ("trim-outputs", "take outputs that nobody reads out of multi-output fusions"),
     ("sink-update", "move optimizer updates into the loop that makes their gradient"),
     ("dce", "remove what nobody reads"),
 ];
@@ -39,6 +43,14 @@ fn pass(stage: &Stage) -> Result<Box<dyn Pass>, PipelineError> {
             }
             Ok(Box::new(fit))
         }
+        "recompute-stack" => match stage.options.first() {
+            Some((key, _)) => Err(unknown(key)),
+            None => Ok(Box::new(recompute_stack::RecomputeStack)),
+        },
+        "trim-outputs" => match stage.options.first() {
+            Some((key, _)) => Err(unknown(key)),
+            None => Ok(Box::new(trim_outputs::TrimOutputs)),
+        },
         "sink-update" => match stage.options.first() {
             Some((key, _)) => Err(unknown(key)),
             None => Ok(Box::new(sink_update::SinkUpdate)),

@@ -12,5 +12,6 @@ mod state;
 
 pub use decision::{ChainItem, Decision, PLAN_VERSION, Plan, Residence, Send, ValueName};
 pub use model::{Model, model};
+pub use pure::is_pure;
 pub use search::{Found, search};
 pub use state::Ways;

@@ -289,9 +289,132 @@ impl FromStr for Bytes {
     }
 }
 
+/// Why a text is not a rate or a duration; its `Display` is the sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuantityError {
+    text: String,
+    expected: &'static str,
+}
+
+impl fmt::Display for QuantityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected {}, found `{}`", self.expected, self.text)
+    }
+}
+
+impl std::error::Error for QuantityError {}
+
+/// Splits a number from its unit (lower case, blanks taken away) and scales it; a bare number has the unit `""`.
+fn quantity(text: &str, expected: &'static str, scale: impl Fn(&str, f64) -> Option<f64>) -> Result<u64, QuantityError> {
+    let trimmed = text.trim();
+    let is_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | '_' | '+' | '-');
+    // An exponent belongs to the number where a digit or a sign follows it.
+    let mut split = 0;
+    let mut chars = trimmed.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        let exponent = matches!(c, 'e' | 'E') && chars.peek().is_some_and(|&(_, n)| n.is_ascii_digit() || matches!(n, '+' | '-'));
+        if !is_number(c) && !exponent {
+            break;
+        }
+        split = at + 1;
+    }
+    let unit: String = trimmed[split..].chars().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect();
+    let number = trimmed[..split].replace('_', "").parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0);
+    match number.and_then(|n| scale(&unit, n)).filter(|n| *n < 1.8e19) {
+        Some(n) => Ok(n.round() as u64),
+        None => Err(QuantityError { text: text.chars().take(40).collect(), expected }),
+    }
+}
+
+impl FromStr for BytesPerSec {
+    type Err = QuantityError;
+
+    /// Reads `50GB/s`, `3.3 TB/s`, `900 MB/s`; a bare number is in GB/s, from a million on in bytes a second. Not zero.
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let scale = |unit: &str, n: f64| {
+            let factor = match unit.trim_end_matches("ps").trim_end_matches("/s") {
+                "" if unit.is_empty() && n < 1e6 => 1e9,
+                "" if unit.is_empty() => 1.0,
+                "b" => 1.0,
+                "kb" => 1e3,
+                "mb" => 1e6,
+                "gb" => 1e9,
+                "tb" => 1e12,
+                "kib" => 1024.0,
+                "mib" => 1_048_576.0,
+                "gib" => 1_073_741_824.0,
+                _ => return None,
+            };
+            Some(n * factor).filter(|n| *n >= 1.0)
+        };
+        quantity(text, "a rate such as `50GB/s` or `3.3TB/s`, or a number of GB/s", scale).map(Self)
+    }
+}
+
+impl FromStr for FlopsPerSec {
+    type Err = QuantityError;
+
+    /// Reads `989TFLOP/s`, `60 GFLOP/s`; a bare number is in TFLOP/s, from a million on in operations a second. Not zero.
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let scale = |unit: &str, n: f64| {
+            let factor = match unit.trim_end_matches("/s").trim_end_matches("flops").trim_end_matches("flop") {
+                "" if unit.is_empty() && n < 1e6 => 1e12,
+                "" => 1.0,
+                "m" => 1e6,
+                "g" => 1e9,
+                "t" => 1e12,
+                "p" => 1e15,
+                _ => return None,
+            };
+            Some(n * factor).filter(|n| *n >= 1.0)
+        };
+        quantity(text, "a rate such as `989TFLOP/s`, or a number of TFLOP/s", scale).map(Self)
+    }
+}
+
+impl FromStr for Nanos {
+    type Err = QuantityError;
+
+    /// Reads `2us`, `1.5 ms`, `900 ns`, `2 s`; a unit is needed, but for `0`.
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let scale = |unit: &str, n: f64| {
+            let factor = match unit {
+                "" if n == 0.0 => 1.0,
+                "ns" => 1.0,
+                "us" | "\u{b5}s" | "\u{3bc}s" => 1e3,
+                "ms" => 1e6,
+                "s" => 1e9,
+                _ => return None,
+            };
+            Some(n * factor)
+        };
+        quantity(text, "a duration such as `2us` or `1.5ms`", scale).map(Self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_and_durations_read_as_people_write_them() {
+        for (text, gb) in [("50GB/s", 50.0), ("50", 50.0), ("3.3 TB/s", 3300.0), ("5e10", 50.0), ("900 MB/s", 0.9), ("50GBps", 50.0)] {
+            assert_eq!(text.parse(), Ok(BytesPerSec::gb(gb)), "{text}");
+        }
+        for (text, ns) in [("2us", 2_000), ("1.5 ms", 1_500_000), ("0", 0), ("7 ns", 7), ("1e-3s", 1_000_000)] {
+            assert_eq!(text.parse(), Ok(Nanos(ns)), "{text}");
+        }
+        assert_eq!("989.4 TFLOP/s".parse(), Ok(FlopsPerSec::tera(989.4)));
+        assert_eq!("989".parse(), Ok(FlopsPerSec::tera(989.0)));
+        for text in ["", "GB/s", "0", "-1GB/s", "50GB/h", "nan", "1e400"] {
+            assert!(text.parse::<BytesPerSec>().is_err(), "{text}");
+        }
+        for text in ["2", "us", "2 h", "-1us"] {
+            assert!(text.parse::<Nanos>().is_err(), "{text}");
+        }
+        let said = "fast".parse::<BytesPerSec>().unwrap_err().to_string();
+        assert_eq!(said, "expected a rate such as `50GB/s` or `3.3TB/s`, or a number of GB/s, found `fast`");
+    }
 
     #[test]
     fn sizes_read_as_people_write_them() {

@@ -18,7 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Analyses;
 use super::aliases::{Buffer, BufferKind};
-use super::heap::{Group, Placement, Tick, place};
+use super::heap::{Placement, place};
+use super::heap_run::{HeapEvent, HeapRun};
 use super::live::LiveRange;
 use super::schedule::Time;
 use super::sharing::may_share;
@@ -68,17 +69,6 @@ impl Allocation {
     pub fn is_temp(&self) -> bool {
         !self.live_out && matches!(self.kind, AllocationKind::Tuple | AllocationKind::Heap | AllocationKind::Output)
     }
-}
-
-/// What the heap did at an instant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeapEvent {
-    /// A value got memory.
-    Alloc(ValueId),
-    /// A value got the memory of another one.
-    Share(ValueId, ValueId),
-    /// A value died.
-    Free(ValueId),
 }
 
 /// A value in a heap.
@@ -382,131 +372,22 @@ fn interferes(analyses: &Analyses<'_>, a: ValueId, b: ValueId) -> bool {
         return false;
     }
     if ra.end == rb.start {
-        !takes_over(analyses, b, ra)
+        !takes_over(analyses, b, a)
     } else if rb.end == ra.start {
-        !takes_over(analyses, a, rb)
+        !takes_over(analyses, a, b)
     } else {
         true
     }
 }
 
-/// Whether the instruction that defines `user` reads the last position of the other value and may write over it.
-fn takes_over(analyses: &Analyses<'_>, user: ValueId, operand: LiveRange) -> bool {
-    let module = analyses.module();
-    let user = analyses.values().get(user);
-    module.instr(user.instr).operands.contains(&operand.last.0)
-        && may_share(module, analyses.users(), &analyses.values().positions, operand.last, (user.instr, user.position))
-}
-
-/// The order of allocations and releases in one heap.
-struct HeapRun {
-    groups: Vec<Group>,
-    group: EntityMap<ValueId, Option<u32>>,
-    /// Values whose memory another value took over.
-    released: EntityMap<ValueId, bool>,
-    trace: Vec<(Time, HeapEvent)>,
-}
-
-impl HeapRun {
-    fn of(analyses: &Analyses<'_>, waiting: &[BufferId]) -> Self {
-        let (module, values, buffers) = (analyses.module(), analyses.values(), analyses.buffers());
-        let bytes = |v: ValueId| module.shapes.byte_size(values.get(v).shape);
-        let mut this =
-            Self { groups: Vec::new(), group: EntityMap::with_default(None), released: EntityMap::with_default(false), trace: Vec::new() };
-        let mut assigned = EntityMap::<ValueId, bool>::with_default(false);
-        let mut list: Vec<ValueId> =
-            waiting.iter().flat_map(|&b| buffers.get(b).values.iter().copied()).filter(|&v| bytes(v) > 0).collect();
-        list.sort_by_key(|&v| (buffers.range(v).start, buffers.range(v).end, v));
-        for &value in &list {
-            assigned[value] = true;
-        }
-        let mut by_end = list.clone();
-        by_end.sort_by_key(|&v| (buffers.range(v).end, buffers.range(v).start, v));
-        let mut interval = EntityMap::<ValueId, (u32, u32)>::with_default((0, 0));
-        let mut first_of = EntityMap::<BufferId, Option<ValueId>>::with_default(None);
-        let mut tick: Tick = 0;
-        let (mut next_start, mut next_end) = (0, 0);
-        while next_end < by_end.len() {
-            let end = buffers.range(by_end[next_end]).end;
-            let now = list.get(next_start).map_or(end, |&v| buffers.range(v).start.min(end));
-            while let Some(&value) = list.get(next_start).filter(|&&v| buffers.range(v).start == now) {
-                next_start += 1;
-                let buffer = buffers.of_value(value);
-                let shared = match first_of[buffer] {
-                    Some(first) => Some(first),
-                    None if buffers.get(buffer).values.len() == 1 => {
-                        let operand = dying_operand(analyses, value, now, |v| assigned[v] && !this.released[v]);
-                        if let Some(operand) = operand {
-                            this.released[operand] = true;
-                            this.free(&mut tick, now, operand, &interval);
-                        }
-                        operand
-                    }
-                    None => None,
-                };
-                let group = match shared {
-                    Some(other) => {
-                        this.trace.push((now, HeapEvent::Share(value, other)));
-                        this.group[other].expect("it has memory")
-                    }
-                    None => {
-                        this.trace.push((now, HeapEvent::Alloc(value)));
-                        first_of[buffer] = Some(value);
-                        let number = u32::try_from(value.index()).expect("values are numbered by u32");
-                        this.groups.push(Group { intervals: Vec::new(), number });
-                        u32::try_from(this.groups.len() - 1).expect("fewer groups than values")
-                    }
-                };
-                this.group[value] = Some(group);
-                let intervals = &mut this.groups[group as usize].intervals;
-                interval[value] = (group, u32::try_from(intervals.len()).expect("fewer than values"));
-                intervals.push((tick, tick, bytes(value)));
-                tick += 1;
-            }
-            while let Some(&value) = by_end.get(next_end).filter(|&&v| buffers.range(v).end == now) {
-                next_end += 1;
-                if !this.released[value] {
-                    this.free(&mut tick, now, value, &interval);
-                }
-            }
-        }
-        this
-    }
-
-    fn free(&mut self, tick: &mut Tick, now: Time, value: ValueId, interval: &EntityMap<ValueId, (u32, u32)>) {
-        let (group, index) = interval[value];
-        self.groups[group as usize].intervals[index as usize].1 = *tick;
-        self.trace.push((now, HeapEvent::Free(value)));
-        *tick += 1;
-    }
-}
-
-/// A value that dies where `value` is defined, is read there and may be written over. Only buffers of one value take part.
-fn dying_operand(analyses: &Analyses<'_>, value: ValueId, now: Time, in_heap: impl Fn(ValueId) -> bool) -> Option<ValueId> {
-    let (module, values, buffers) = (analyses.module(), analyses.values(), analyses.buffers());
-    let definition = values.get(value);
-    let instr = module.instr(definition.instr);
-    if matches!(instr.op, Op::Copy) {
-        return None;
-    }
-    instr.operands.iter().find_map(|&operand| {
-        let mut of_operand: Vec<ValueId> = values.all(module, operand).collect();
-        of_operand.sort_unstable();
-        of_operand.dedup();
-        of_operand.into_iter().find(|&v| {
-            let defined = values.get(v);
-            buffers.get(buffers.of_value(v)).values.len() == 1
-                && buffers.range(v).end == now
-                && in_heap(v)
-                && instr.operands.contains(&defined.instr)
-                && may_share(
-                    module,
-                    analyses.users(),
-                    &values.positions,
-                    (defined.instr, defined.position),
-                    (definition.instr, definition.position),
-                )
-        })
+/// Whether the instruction that defines `user` reads the other value, at whatever position, and may write over it there.
+fn takes_over(analyses: &Analyses<'_>, user: ValueId, operand: ValueId) -> bool {
+    let (module, values) = (analyses.module(), analyses.values());
+    let user = values.get(user);
+    module.instr(user.instr).operands.iter().any(|&read| {
+        let here = (0u32..).zip(values.all(module, read)).filter(|(_, v)| *v == operand);
+        here.map(|(position, _)| position)
+            .any(|position| may_share(module, analyses.users(), &values.positions, (read, position), (user.instr, user.position)))
     })
 }
 

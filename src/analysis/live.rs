@@ -21,8 +21,6 @@ pub struct LiveRange {
     pub start: Time,
     /// Last instant.
     pub end: Time,
-    /// The position of the value that stands last on the clock: who may take the buffer over is asked there.
-    pub last: (InstrId, u32),
 }
 
 /// The live range of every value.
@@ -38,25 +36,15 @@ impl LiveRanges {
             .iter()
             .map(|(_, value)| {
                 let start = start(module, users, schedule, value.instr);
-                LiveRange { start, end: start, last: (value.instr, value.position) }
+                LiveRange { start, end: start }
             })
             .collect();
-        // The last position and the last reader are told apart: only the former is remembered in `last`.
-        let mut last_position: Vec<Time> = ranges.iter().map(|r| r.start).collect();
-        for (value, definition) in values.iter() {
-            let end = position_end(module, users, schedule, definition.instr);
-            last_position[value.index()] = last_position[value.index()].max(end);
-        }
         for &(comp, ref ids) in values.order() {
             for &id in ids {
                 let Some(readers) = Readers::of(module, users, schedule, id) else { continue };
-                let end = position_end_in(module, users, schedule, comp, id);
+                let end = position_end(module, users, schedule, comp, id);
                 for (position, value) in (0u32..).zip(values.all(module, id)) {
                     let range = &mut ranges[value.index()];
-                    if end > last_position[value.index()] {
-                        last_position[value.index()] = end;
-                        range.last = (id, position);
-                    }
                     range.end = range.end.max(end).max(if position == 0 { readers.top } else { readers.parts });
                 }
             }
@@ -137,12 +125,8 @@ fn start(module: &Module, users: &Users, schedule: &Schedule, id: InstrId) -> Ti
     }
 }
 
-fn position_end(module: &Module, users: &Users, schedule: &Schedule, id: InstrId) -> Time {
-    position_end_in(module, users, schedule, users.home(id).expect("a value is defined by a live instruction"), id)
-}
-
 /// Until when a value lives because it stands at an instruction.
-fn position_end_in(module: &Module, users: &Users, schedule: &Schedule, comp: CompId, id: InstrId) -> Time {
+fn position_end(module: &Module, users: &Users, schedule: &Schedule, comp: CompId, id: InstrId) -> Time {
     if let Some(done) = schedule.async_start(comp).and_then(|start| users.async_done(module, start)) {
         return schedule.time(done).unwrap_or(0);
     }

@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::Analyses;
 use super::Time;
-use super::assignment::{AllocationKind, HeapEvent};
+use super::assignment::AllocationKind;
+use super::heap_run::HeapEvent;
 use crate::entity::{BufferId, ValueId};
 use crate::ir::{DEVICE, EntityMap, HOST};
 

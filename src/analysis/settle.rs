@@ -1,9 +1,10 @@
 //! What XLA:GPU still does to a scheduled module before it assigns buffers.
 //!
-//! Seen in the oracle's dumps of the module before and after (`xla_oracle.py check --dump`); both change the clock and the buffers:
+//! Seen in the oracle's dumps of the module before and after (`xla_oracle.py check --dump`); all change the clock and the buffers:
 //! * **An async collective that overlaps nothing becomes synchronous** (`GpuConvertAsyncCollectivesToSync`): between its `async-start` and `async-done` stand only
 //!   parameters, constants, bitcasts, get-tuple-elements and other starts and dones of collectives. The collective then stands at the done's place, and
 //!   the tuples of pointers are gone.
+//! * **What nobody reads disappears** (`HloDCE`).
 //! * **An `opt-barrier` disappears** (`OptimizationBarrierExpander`), and so do the tuple before it and the get-tuple-elements after it.
 //!
 //! XLA also replaces copies of constants before a loop and the result tuple by new ones; that changes names only.
@@ -15,12 +16,21 @@ use crate::ir::{CompId, InstrId, Module, Op};
 
 /// The module as XLA's buffer assignment sees it; `None` if it is the same. Costs O(instructions), and a copy of the module if it changes.
 pub fn settle(module: &Module) -> Option<Module> {
+    settle_some(module, true)
+}
+
+/// The module as XLA's rematerialization sees it: collectives are synchronous, but barriers still stand.
+pub fn settle_collectives(module: &Module) -> Option<Module> {
+    settle_some(module, false)
+}
+
+fn settle_some(module: &Module, barriers: bool) -> Option<Module> {
     if !module.is_scheduled {
         return None;
     }
     let mut edits: Vec<(CompId, Edit)> = Vec::new();
     for &comp in &module.listing {
-        let edit = Edit::of(module, comp);
+        let edit = Edit::of(module, comp, barriers);
         if !edit.is_empty() {
             edits.push((comp, edit));
         }
@@ -43,10 +53,12 @@ struct Edit {
     synchronous: Vec<(InstrId, InstrId)>,
     /// Instructions that vanish, with what their readers read instead.
     forwarded: FxHashMap<InstrId, InstrId>,
+    /// Whether there is something that nobody reads.
+    has_dead: bool,
 }
 
 impl Edit {
-    fn of(module: &Module, comp: CompId) -> Self {
+    fn of(module: &Module, comp: CompId, barriers: bool) -> Self {
         let mut this = Self::default();
         let mut in_flight = FxHashSet::default();
         for &id in &module.comp(comp).order {
@@ -65,7 +77,7 @@ impl Edit {
                 _ => in_flight.clear(),
             }
             match &instr.op {
-                Op::OptBarrier => {
+                Op::OptBarrier if barriers => {
                     let behind = this.now(instr.operands[0]);
                     this.forwarded.insert(id, behind);
                 }
@@ -81,13 +93,15 @@ impl Edit {
                 _ => {}
             }
         }
+        let computation = module.comp(comp);
+        this.has_dead = !dead(module, &computation.order, computation.root, &FxHashSet::default()).is_empty();
         this
     }
     fn now(&self, id: InstrId) -> InstrId {
         self.forwarded.get(&id).copied().unwrap_or(id)
     }
     fn is_empty(&self) -> bool {
-        self.synchronous.is_empty() && self.forwarded.is_empty()
+        self.synchronous.is_empty() && self.forwarded.is_empty() && !self.has_dead
     }
 
     fn apply(self, module: &mut Module, comp: CompId) {
@@ -112,14 +126,8 @@ impl Edit {
             }
         }
         let root = self.now(module.comp(comp).root);
-        // Tuples before barriers that nobody reads any more; going backwards, readers come before what they read.
         gone.extend(self.forwarded.keys().copied());
-        let mut read: FxHashSet<InstrId> = FxHashSet::from_iter([root]);
-        for &id in order.iter().rev().filter(|id| !gone.contains(id)) {
-            read.extend(module.instr(id).operands.iter().copied());
-        }
-        let before_barrier = self.forwarded.values().copied().filter(|id| matches!(module.instr(*id).op, Op::Tuple) && !read.contains(id));
-        gone.extend(before_barrier.collect::<Vec<_>>());
+        gone.extend(dead(module, &order, root, &gone));
         for &id in &order {
             module.instructions[id].control_predecessors.retain(|p| !gone.contains(p));
         }
@@ -128,6 +136,36 @@ impl Edit {
         let computation = &mut module.computations[comp];
         computation.root = root;
         computation.proto_listing = listing;
+    }
+}
+
+/// Instructions that nobody reads and that do nothing else, those that only such read included.
+fn dead(module: &Module, order: &[InstrId], root: InstrId, gone: &FxHashSet<InstrId>) -> Vec<InstrId> {
+    let mut read: FxHashSet<InstrId> = FxHashSet::from_iter([root]);
+    let mut out = Vec::new();
+    // Going backwards, readers come before what they read.
+    for &id in order.iter().rev().filter(|id| !gone.contains(id)) {
+        if read.contains(&id) || stays(&module.instr(id).op) {
+            read.extend(module.instr(id).operands.iter().copied());
+        } else {
+            out.push(id);
+        }
+    }
+    out
+}
+
+/// Whether an instruction stays though nobody reads it: it speaks to the world or to other devices, runs computations that may, or is not known.
+fn stays(op: &Op) -> bool {
+    match op {
+        Op::Parameter { .. } | Op::Send(_) | Op::SendDone(_) | Op::Recv(_) | Op::RecvDone(_) | Op::Infeed { .. } | Op::Outfeed { .. } => {
+            true
+        }
+        Op::Collective(_) | Op::CollectiveDone(_) | Op::AsyncStart(_) | Op::AsyncUpdate(_) | Op::AsyncDone(_) => true,
+        Op::While { .. } | Op::Conditional { .. } | Op::Call { .. } | Op::Rng { .. } | Op::RngGetAndUpdateState { .. } | Op::Opaque(_) => {
+            true
+        }
+        Op::CustomCall(call) => call.has_side_effect,
+        _ => false,
     }
 }
 

@@ -78,12 +78,14 @@ pub struct Place {
     pub offset: usize,
     /// The number of bytes.
     pub bytes: usize,
+    /// The stamp of the value in an arena ([`super::arena`]); 0 elsewhere.
+    pub stamp: u64,
 }
 
 impl Place {
     /// A place of its own, poisoned.
     pub fn fresh(bytes: usize) -> Self {
-        Self { buffer: Buffer::filled(bytes, POISON), offset: 0, bytes }
+        Self { buffer: Buffer::filled(bytes, POISON), offset: 0, bytes, stamp: 0 }
     }
     /// Whether two places share a byte.
     pub fn overlaps(&self, other: &Self) -> bool {

@@ -94,6 +94,7 @@ impl Evaluation<'_, '_> {
         for (i, &operand) in module.instr(id).operands.iter().enumerate() {
             let value = self.operand_of(id, i)?;
             for (place, shape) in value.places().iter().zip(leaves(module, module.instr(operand).shape)) {
+                self.check_read(id, place)?;
                 mine.push(self.array(place, shape));
             }
             operands.push(value);
@@ -110,13 +111,19 @@ impl Evaluation<'_, '_> {
         let shape = module.instr(id).shape;
         let beside = op.start && op.kind != CollectiveKind::AllReduce;
         let target = if beside { module.shapes.elements(shape)[1] } else { shape };
-        let value = self.allocate(target);
+        let leaf = if beside { leaves(module, module.shapes.elements(shape)[0]).len() } else { 0 };
+        let leaf = u32::try_from(leaf).expect("a tuple is small");
+        let mut value = self.allocate(id, target, leaf)?;
         for ((place, leaf), array) in value.places().iter().zip(leaves(module, target)).zip(&results) {
             let ty = ArrayType::of(module, leaf).map_err(|e| Error::at(module, id, e))?;
             if ty.dims != array.dims || ty.element != array.element {
                 return Err(Error::at(module, id, format!("expected {:?}, found {:?} from the partitions", ty.dims, array.dims)));
             }
             self.put(place, &ty, array);
+        }
+        self.written(id, leaf, &mut value);
+        if op.start {
+            self.depart(id, operands.iter().flat_map(Value::places).collect(), &value);
         }
         if !beside {
             return Ok(value);
@@ -125,16 +132,6 @@ impl Evaluation<'_, '_> {
         let mut parts = vec![first, value];
         parts.resize(module.shapes.elements(shape).len().max(2), Value::Token);
         Ok(Value::Tuple(parts))
-    }
-
-    /// Ends a collective that was started.
-    pub(super) fn collective_done(&mut self, id: InstrId) -> Result<Value, Error> {
-        let start = self.operand_of(id, 0)?;
-        match (&self.module().instr(id).op, start) {
-            (Op::CollectiveDone(CollectiveKind::AllReduce), value) => Ok(value),
-            (_, Value::Tuple(mut parts)) if parts.len() >= 2 => Ok(parts.swap_remove(1)),
-            _ => Err(Error::at(self.module(), id, "expected the tuple of a start")),
-        }
     }
 }
 

@@ -1,14 +1,16 @@
 //! Evaluates a program: control flow, and values as they are passed from instruction to instruction.
 
+use super::arena::Arenas;
 use super::array::Array;
-use super::buffer::Place;
+use super::buffer::{Buffer, Place};
 use super::error::Error;
 use super::exchange::Exchange;
 use super::kernel::{ArrayType, leaves};
 use super::lanes::{Memory, Run};
+use super::placement::{HighWater, Placement};
 use super::program::{Program, Way, way};
 use super::view::{Slot, for_each_run};
-use crate::ir::{CompId, EntityMap, InstrId, Module, Op, Primitive, Shape, ShapeId};
+use crate::ir::{CollectiveKind, CompId, EntityMap, InstrId, Module, Op, Primitive, Shape, ShapeId};
 
 /// A value: an array in memory, or values in a tuple.
 #[derive(Clone, Debug)]
@@ -64,12 +66,28 @@ pub struct Evaluation<'p, 'm> {
     identity: Identity,
     exchange: &'p dyn Exchange,
     observer: &'p mut dyn Observer,
+    arenas: Option<Arenas<'p>>,
+    /// Fusions that are being walked through: what is in them has no planned place.
+    unplanned: usize,
 }
 
 impl<'p, 'm> Evaluation<'p, 'm> {
-    /// Nothing is computed yet.
-    pub fn new(program: &'p Program<'m>, identity: Identity, exchange: &'p dyn Exchange, observer: &'p mut dyn Observer) -> Self {
-        Self { program, module: program.module, values: EntityMap::with_default(None), identity, exchange, observer }
+    /// Nothing is computed yet. With a placement, values lie in arenas as it says; without one, each in memory of its own.
+    pub fn new(
+        program: &'p Program<'m>,
+        identity: Identity,
+        exchange: &'p dyn Exchange,
+        observer: &'p mut dyn Observer,
+        placement: Option<&'p Placement>,
+    ) -> Self {
+        let arenas = placement.map(Arenas::new);
+        let values = EntityMap::with_default(None);
+        Self { program, module: program.module, values, identity, exchange, observer, arenas, unplanned: 0 }
+    }
+
+    /// What the run needed of its arenas; nothing without.
+    pub fn high_water(&self) -> HighWater {
+        self.arenas.as_ref().map(Arenas::high_water).unwrap_or_default()
     }
 
     /// Runs the entry computation: arrays of the parameters in order, arrays of the result in order.
@@ -79,32 +97,33 @@ impl<'p, 'm> Evaluation<'p, 'm> {
         let mut inputs = inputs.iter();
         let mut args = Vec::new();
         for &parameter in &entry.parameters {
-            args.push(self.input(parameter, module.instr(parameter).shape, &mut inputs)?);
+            let mut value = self.allocate(parameter, module.instr(parameter).shape, 0)?;
+            for (place, shape) in value.places().iter().zip(leaves(module, module.instr(parameter).shape)) {
+                self.input(parameter, place, shape, inputs.next())?;
+            }
+            self.written(parameter, 0, &mut value);
+            args.push(value);
         }
         if inputs.next().is_some() {
             return Err(Error::new("there are more inputs than parameters"));
         }
         let value = self.computation(module.entry_id(), args)?;
+        for place in value.places() {
+            self.check_read(entry.root, &place)?;
+        }
         let shapes = leaves(module, module.instr(entry.root).shape);
         Ok(value.places().iter().zip(shapes).map(|(place, shape)| self.array(place, shape)).collect())
     }
 
-    fn input<'a>(&self, id: InstrId, shape: ShapeId, inputs: &mut impl Iterator<Item = &'a Array>) -> Result<Value, Error> {
-        match self.module.shapes.get(shape) {
-            Shape::Tuple(parts) => Ok(Value::Tuple(parts.iter().map(|&p| self.input(id, p, inputs)).collect::<Result<_, _>>()?)),
-            Shape::Array(_) => {
-                let ty = self.ty(shape);
-                let array = inputs.next().ok_or_else(|| Error::at(self.module, id, "there is no input for this parameter"))?;
-                if array.element != ty.element || array.dims != ty.dims {
-                    let found = format!("{}{:?}", array.element.name(), array.dims);
-                    return Err(Error::at(self.module, id, format!("expected {}{:?}, found {found}", ty.element.name(), ty.dims)));
-                }
-                let place = Place::fresh(ty.bytes());
-                self.put(&place, &ty, array);
-                Ok(Value::Array(place))
-            }
-            _ => Ok(Value::Token),
+    fn input(&self, id: InstrId, place: &Place, shape: ShapeId, array: Option<&Array>) -> Result<(), Error> {
+        let ty = self.ty(shape);
+        let array = array.ok_or_else(|| Error::at(self.module, id, "there is no input for this parameter"))?;
+        if array.element != ty.element || array.dims != ty.dims {
+            let found = format!("{}{:?}", array.element.name(), array.dims);
+            return Err(Error::at(self.module, id, format!("expected {}{:?}, found {found}", ty.element.name(), ty.dims)));
         }
+        self.put(place, &ty, array);
+        Ok(())
     }
 
     /// The type of an array shape of the program.
@@ -146,6 +165,9 @@ impl<'p, 'm> Evaluation<'p, 'm> {
                 self.values[id] = Some(value);
             } else if let Some(value) = &self.values[id] {
                 self.observer.computed(id, value);
+            }
+            if let Some(arenas) = &mut self.arenas {
+                arenas.ended(module, id).map_err(|why| Error::at(module, id, why))?;
             }
             if let Some(dying) = self.program.dying.get(&id) {
                 for &operand in dying {
@@ -199,64 +221,99 @@ impl<'p, 'm> Evaluation<'p, 'm> {
             }
             Op::Bitcast | Op::OptBarrier | Op::AddDependency | Op::Domain(_) => self.take_operand(id, 0)?,
             Op::AfterAll => Value::Token,
-            Op::PartitionId => self.scalar(Primitive::U32, self.identity.partition.into()),
-            Op::ReplicaId => self.scalar(Primitive::U32, self.identity.replica.into()),
+            Op::PartitionId => self.scalar(id, self.identity.partition)?,
+            Op::ReplicaId => self.scalar(id, self.identity.replica)?,
             Op::While { condition, body } => {
                 let mut state = self.take_operand(id, 0)?;
                 loop {
+                    self.check_merge(id, &state)?;
                     let go = self.computation(*condition, vec![state.clone()])?;
-                    let Value::Array(go) = go else { return Err(fail("a condition gives no array")) };
-                    if self.integer(&go, Primitive::Pred) == 0 {
+                    if self.choice(id, &go, Primitive::Pred)? == 0 {
                         break state;
                     }
                     state = self.computation(*body, vec![state])?;
                 }
             }
             Op::Conditional { branches, predicated } => {
-                let Value::Array(choice) = self.operand(id, 0)? else { return Err(fail("expected an array to choose by")) };
+                let choice = self.operand(id, 0)?;
                 let last = branches.len() - 1;
                 let branch = if *predicated {
-                    usize::from(self.integer(&choice, Primitive::Pred) == 0)
+                    usize::from(self.choice(id, &choice, Primitive::Pred)? == 0)
                 } else {
-                    usize::try_from(self.integer(&choice, Primitive::S32)).unwrap_or(last).min(last)
+                    usize::try_from(self.choice(id, &choice, Primitive::S32)?).unwrap_or(last).min(last)
                 };
                 let arg = self.operand(id, 1 + branch)?;
-                self.computation(branches[branch], vec![arg])?
+                let result = self.computation(branches[branch], vec![arg])?;
+                self.check_merge(id, &result)?;
+                result
             }
             Op::Call { to_apply, .. } => {
                 let args = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
                 self.computation(*to_apply, args)?
             }
             Op::Fusion(op) => {
-                let args = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
-                self.computation(op.calls, args)?
+                let args: Vec<Value> = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
+                self.unplanned += 1;
+                let inner = self.computation(op.calls, args)?;
+                self.unplanned -= 1;
+                self.stored(id, inner)?
             }
             Op::AsyncStart(op) => {
                 let args: Vec<Value> = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
                 let result = self.computation(op.calls, args.clone())?;
+                self.depart(id, args.iter().flat_map(Value::places).collect(), &result);
                 Value::Tuple(vec![Value::Tuple(args), result])
             }
             Op::AsyncUpdate(_) => self.take_operand(id, 0)?,
-            Op::AsyncDone(_) => match self.take_operand(id, 0)? {
-                Value::Tuple(mut parts) if parts.len() == 2 => parts.swap_remove(1),
-                _ => return Err(fail("expected the tuple of an async start")),
-            },
-            Op::CopyDone => match self.take_operand(id, 0)? {
-                Value::Tuple(mut parts) => parts.swap_remove(0),
-                _ => return Err(fail("expected the tuple of a copy start")),
-            },
-            Op::CollectiveDone(_) => self.collective_done(id)?,
+            Op::AsyncDone(_) | Op::CopyDone | Op::CollectiveDone(_) => {
+                self.arrive(id);
+                self.done(id)?
+            }
             _ => unreachable!("`way` sends everything else elsewhere"),
         })
     }
 
-    fn scalar(&self, element: Primitive, value: i64) -> Value {
-        let array = Array::of_i64(element, &[], &[value]);
-        let place = Place::fresh(array.data.len());
-        place.buffer.write(place.offset, &array.data);
-        Value::Array(place)
+    /// The value that a start promised.
+    fn done(&mut self, id: InstrId) -> Result<Value, Error> {
+        let part = match &self.module.instr(id).op {
+            Op::CopyDone => 0,
+            Op::CollectiveDone(CollectiveKind::AllReduce) => return self.take_operand(id, 0),
+            _ => 1,
+        };
+        match self.take_operand(id, 0)? {
+            Value::Tuple(mut parts) if part < parts.len() => Ok(parts.swap_remove(part)),
+            _ => Err(Error::at(self.module, id, "expected the tuple of a start")),
+        }
     }
 
+    /// A value that was computed without a plan, put where an instruction's result is to lie.
+    fn stored(&mut self, id: InstrId, inner: Value) -> Result<Value, Error> {
+        if self.arenas.is_none() {
+            return Ok(inner);
+        }
+        let mut out = self.allocate(id, self.module.instr(id).shape, 0)?;
+        for (from, to) in inner.places().iter().zip(out.places()) {
+            Buffer::copy(&from.buffer, from.offset, &to.buffer, to.offset, to.bytes);
+        }
+        self.written(id, 0, &mut out);
+        Ok(out)
+    }
+
+    fn scalar(&mut self, id: InstrId, value: u32) -> Result<Value, Error> {
+        let mut out = self.allocate(id, self.module.instr(id).shape, 0)?;
+        for place in out.places() {
+            place.buffer.write(place.offset, &value.to_le_bytes());
+        }
+        self.written(id, 0, &mut out);
+        Ok(out)
+    }
+
+    /// Reads an integer scalar.
+    fn choice(&self, id: InstrId, value: &Value, element: Primitive) -> Result<i64, Error> {
+        let Value::Array(place) = value else { return Err(Error::at(self.module, id, "expected a scalar to choose by")) };
+        self.check_read(id, place)?;
+        Ok(self.integer(place, element))
+    }
     fn integer(&self, place: &Place, element: Primitive) -> i64 {
         let mut block = super::lanes::Block::Int(vec![0]);
         let memory = Memory { buffer: &place.buffer, offset: place.offset, element };
@@ -265,13 +322,69 @@ impl<'p, 'm> Evaluation<'p, 'm> {
         v[0]
     }
 
-    /// Memory for a value, as new.
-    pub(super) fn allocate(&self, shape: ShapeId) -> Value {
+    /// Memory for a value, or for the part of it whose arrays are numbered from `leaf` on.
+    pub(super) fn allocate(&self, id: InstrId, shape: ShapeId, leaf: u32) -> Result<Value, Error> {
+        let mut leaf = leaf;
+        self.allocate_from(id, shape, &mut leaf)
+    }
+    fn allocate_from(&self, id: InstrId, shape: ShapeId, leaf: &mut u32) -> Result<Value, Error> {
         match self.module.shapes.get(shape) {
-            Shape::Array(_) => Value::Array(Place::fresh(self.ty(shape).bytes())),
-            Shape::Tuple(parts) => Value::Tuple(parts.iter().map(|&p| self.allocate(p)).collect()),
-            _ => Value::Token,
+            Shape::Tuple(parts) => Ok(Value::Tuple(parts.iter().map(|&p| self.allocate_from(id, p, leaf)).collect::<Result<_, _>>()?)),
+            Shape::Array(_) => {
+                let bytes = self.ty(shape).bytes();
+                *leaf += 1;
+                let Some(arenas) = &self.arenas else { return Ok(Value::Array(Place::fresh(bytes))) };
+                let fail = |why: &str| Error::at(self.module, id, why);
+                match arenas.place(id, *leaf - 1, bytes) {
+                    Some(Ok(place)) => {
+                        arenas.check_write(self.module, &place).map_err(|why| fail(&why))?;
+                        Ok(Value::Array(place))
+                    }
+                    Some(Err(why)) => Err(fail(&why)),
+                    None if bytes == 0 || self.unplanned > 0 => Ok(Value::Array(Place::fresh(bytes))),
+                    None => Err(fail("the plan gives it no place")),
+                }
+            }
+            _ => Ok(Value::Token),
         }
+    }
+    /// Says that a value, whose arrays are numbered from `leaf` on, was written.
+    pub(super) fn written(&mut self, id: InstrId, leaf: u32, value: &mut Value) {
+        let Some(arenas) = &mut self.arenas else { return };
+        let mut stack = vec![value];
+        let mut leaf = leaf;
+        while let Some(value) = stack.pop() {
+            match value {
+                Value::Array(place) => {
+                    arenas.written(id, leaf, place);
+                    leaf += 1;
+                }
+                Value::Tuple(parts) => stack.extend(parts.iter_mut().rev()),
+                Value::Token => {}
+            }
+        }
+    }
+    /// Holds a read to the record of the arenas.
+    pub(super) fn check_read(&self, id: InstrId, place: &Place) -> Result<(), Error> {
+        match &self.arenas {
+            Some(arenas) => arenas.check_read(self.module, place).map_err(|why| Error::at(self.module, id, why)),
+            None => Ok(()),
+        }
+    }
+    /// Holds a value that merges others to the plan: all of them must lie where it is said to lie.
+    fn check_merge(&self, id: InstrId, value: &Value) -> Result<(), Error> {
+        let Some(arenas) = &self.arenas else { return Ok(()) };
+        for (leaf, place) in (0..).zip(value.places()) {
+            if let Some(Ok(planned)) = arenas.place(id, leaf, place.bytes)
+                && !planned.is(&place)
+            {
+                let (found, wanted) = (place.offset, planned.offset);
+                let message =
+                    format!("array {leaf} of its result lies at byte {found}, but is planned at byte {wanted}: a copy is missing");
+                return Err(Error::at(self.module, id, message));
+            }
+        }
+        Ok(())
     }
 
     /// Runs an instruction's kernel.
@@ -281,17 +394,39 @@ impl<'p, 'm> Evaluation<'p, 'm> {
         let kernel = self.program.kernel(id).expect("every instruction of this kind has a kernel");
         let operands: Vec<Value> = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
         let params: Vec<Place> = operands.iter().flat_map(Value::places).collect();
+        for place in &params {
+            self.check_read(id, place)?;
+        }
         let start = matches!(instr.op, Op::CopyStart { .. });
-        let mut result = self.allocate(if start { module.shapes.elements(instr.shape)[0] } else { instr.shape });
-        if !kernel.in_place.is_empty() {
+        let mut result = self.allocate(id, if start { module.shapes.elements(instr.shape)[0] } else { instr.shape }, 0)?;
+        if !kernel.in_place.is_empty() && self.arenas.is_none() {
             self.reuse(id, &kernel.in_place, &params, operands, &mut result);
         }
         let outs = result.places();
         kernel.run(&params, &outs).map_err(|why| Error::at(module, id, why))?;
+        self.written(id, 0, &mut result);
         if start {
+            self.depart(id, params, &result);
             return Ok(Value::Tuple(vec![result, self.operand(id, 0)?, Value::Token]));
         }
         Ok(result)
+    }
+
+    /// Work has begun that the program waits for later.
+    pub(super) fn depart(&mut self, id: InstrId, reads: Vec<Place>, result: &Value) {
+        if let Some(arenas) = &mut self.arenas {
+            arenas.depart(id, reads, result.places());
+        }
+    }
+    /// The program waits for the work that an operand of a done stands for.
+    fn arrive(&mut self, id: InstrId) {
+        if let Some(arenas) = &mut self.arenas {
+            let mut start = self.module.instr(id).operands[0];
+            while let Op::AsyncUpdate(_) = self.module.instr(start).op {
+                start = self.module.instr(start).operands[0];
+            }
+            arenas.arrive(start);
+        }
     }
 
     /// Puts a result that begins as an operand where that operand lies, if nobody else reads it.

@@ -4,12 +4,22 @@ use super::array::Array;
 use super::error::Error;
 use super::eval::{Evaluation, Identity, Observer};
 use super::exchange::{Alone, Together};
+use super::placement::{HighWater, Placement};
 use super::program::Program;
 use super::trace::{Recorder, Trace};
 use crate::ir::Module;
 
 /// Stack of a partition's thread: computations nest to a bounded depth, each level with frames of the evaluator's and the builder's.
 const STACK: usize = 64 << 20;
+
+/// How to run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunOptions<'p> {
+    /// Where values lie; without it each has memory of its own.
+    pub placement: Option<&'p Placement>,
+    /// Whether to take fingerprints of everything.
+    pub trace: bool,
+}
 
 /// What a run gives.
 #[derive(Clone, Debug, Default)]
@@ -18,20 +28,22 @@ pub struct Outcome {
     pub outputs: Vec<Array>,
     /// What the instructions computed, if that was asked for.
     pub trace: Option<Trace>,
+    /// What it needed of its arenas.
+    pub high_water: HighWater,
 }
 
 /// Runs a program on as many partitions as there are lists of inputs, all in step, each on a thread of its own. The errors name either all
 /// instructions that cannot be run, or the one where it stopped (the first partition's).
-pub fn run(module: &Module, inputs: &[Vec<Array>], trace: bool) -> Result<Vec<Outcome>, Vec<Error>> {
+pub fn run(module: &Module, inputs: &[Vec<Array>], options: RunOptions<'_>) -> Result<Vec<Outcome>, Vec<Error>> {
     if let [inputs] = inputs {
         let program = Program::new(module)?;
-        return one(&program, Identity::default(), &Alone, inputs, trace).map(|o| vec![o]).map_err(|e| vec![e]);
+        return one(&program, Identity::default(), &Alone, inputs, options).map(|o| vec![o]).map_err(|e| vec![e]);
     }
     let together = Together::new(inputs.len());
     let work = |partition: usize| {
         let result = Program::new(module).and_then(|program| {
             let identity = Identity { partition: u32::try_from(partition).expect("partitions are few"), replica: 0 };
-            one(&program, identity, &together, &inputs[partition], trace).map_err(|e| vec![e])
+            one(&program, identity, &together, &inputs[partition], options).map_err(|e| vec![e])
         });
         together.leave(partition, result.is_err());
         result
@@ -56,10 +68,19 @@ pub fn run(module: &Module, inputs: &[Vec<Array>], trace: bool) -> Result<Vec<Ou
     })
 }
 
-fn one(program: &Program<'_>, identity: Identity, exchange: &dyn super::Exchange, inputs: &[Array], trace: bool) -> Result<Outcome, Error> {
+fn one(
+    program: &Program<'_>,
+    identity: Identity,
+    exchange: &dyn super::Exchange,
+    inputs: &[Array],
+    options: RunOptions<'_>,
+) -> Result<Outcome, Error> {
     let mut recorder = Recorder::new(program.module);
     let mut nobody = ();
-    let observer: &mut dyn Observer = if trace { &mut recorder } else { &mut nobody };
-    let outputs = Evaluation::new(program, identity, exchange, observer).run(inputs)?;
-    Ok(Outcome { outputs, trace: trace.then(|| recorder.finish()) })
+    let observer: &mut dyn Observer = if options.trace { &mut recorder } else { &mut nobody };
+    let mut evaluation = Evaluation::new(program, identity, exchange, observer, options.placement);
+    let outputs = evaluation.run(inputs)?;
+    let high_water = evaluation.high_water();
+    drop(evaluation);
+    Ok(Outcome { outputs, trace: options.trace.then(|| recorder.finish()), high_water })
 }

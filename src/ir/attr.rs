@@ -140,6 +140,8 @@ pub struct Statistics {
 pub struct Origin {
     /// `{[synthetic_call]}`.
     pub is_synthetic_call: bool,
+    /// The name of the call, `,["name"]` after the leaves, in newer versions.
+    pub call: Option<Box<str>>,
     /// Leaves in order: the index path in this shape and the original array, `None` where it is unknown.
     pub elements: Vec<(Vec<i64>, Option<OriginalArray>)>,
     /// Fields of a newer proto.

@@ -71,7 +71,7 @@ pub struct Computation {
 /// One instruction: a definition. Where it runs is said by [`Computation::order`].
 #[derive(Clone, Debug)]
 pub struct Instruction {
-    /// Its name, unique in its computation; of a scheduled module, in the module.
+    /// Its name, unique in its computation (XLA repeats names of fused instructions, even in scheduled modules).
     pub name: Box<str>,
     /// The shape of its value.
     pub shape: ShapeId,

@@ -6,9 +6,18 @@
 //!
 //! Links to the host: PCIe 5 x16 is taken as 50 GB/s each way and PCIe 4 x16 as 25, what large pinned copies reach of 63 and 31.5.
 //! GH200: 411 GB/s in, 170 out, all four GPUs of a node at once (measured, Megatron-LM issue 6491). GB200: 176 GB/s each way, measured
-//! under contention (same thread). Calibrate on the machine itself before trusting the last ten percent.
+//! under contention (same thread). Both ways at once PCIe gives nine tenths of the sum; a plain CUDA program that saw 25 GB/s on PCIe 5
+//! (jax issue 21438) used one stream and is not taken for the rule. Calibrate on the machine itself before trusting the last ten percent.
+//!
+//! Hosts: the machines these GPUs are sold in, and 85 % of their memory's data sheet rate. DGX A100: two EPYC 7742 with eight channels of DDR4-3200
+//! (205 GB/s), four GPUs each. DGX H100 and H200: two Xeon 8480C, eight channels of DDR5-4800 (307 GB/s), four GPUs each. DGX B200: two Xeon 8570,
+//! DDR5-5600 (358 GB/s), four GPUs each. GH200: one Grace with LPDDR5X (512 GB/s) a GPU. GB200: one Grace for two GPUs. On Grace a copy may
+//! reach the other node's memory at a third of the rate (torchtitan issue 3519): keep host buffers on the GPU's own node.
+//!
+//! Fabric: a ring reaches four fifths of NVLink's one-way rate (nccl-tests on H100: 360 of 450 GB/s); network cards of 200 Gb/s
+//! (A100, H100 PCIe) or 400 Gb/s a GPU. A collective's start takes 5 us, a step 1 us inside a node and 5 us between nodes.
 
-use super::{Host, Machine, PeakRates};
+use super::{Calibration, Fabric, Host, Machine, PeakRates};
 use crate::units::{Bytes, BytesPerSec, FlopsPerSec, Nanos};
 
 /// The machine of that name; `-` and `_` are the same, as are upper and lower case.
@@ -36,7 +45,10 @@ struct Row {
     h2d: f64,
     d2h: f64,
     peer: f64,
-    dram: f64,
+    /// GPUs in one NVLink domain or host, and GB/s of a GPU's network card.
+    fabric: (u32, f64),
+    /// NUMA nodes with GPUs, GPUs of each, GB/s of each node's memory.
+    host: (u32, u32, f64),
 }
 
 const HOPPER_SXM: [f64; 6] = [66.9, 494.7, 989.4, 1978.9, 0.0, 1978.9];
@@ -56,7 +68,8 @@ static TABLE: &[Row] = &[
         h2d: 25.0,
         d2h: 25.0,
         peer: 25.0,
-        dram: 50.0,
+        fabric: (8, 25.0),
+        host: (2, 4, 175.0),
     },
     Row {
         name: "a100-sxm-80",
@@ -69,7 +82,8 @@ static TABLE: &[Row] = &[
         h2d: 25.0,
         d2h: 25.0,
         peer: 300.0,
-        dram: 50.0,
+        fabric: (8, 25.0),
+        host: (2, 4, 175.0),
     },
     Row {
         name: "h100-pcie",
@@ -82,7 +96,8 @@ static TABLE: &[Row] = &[
         h2d: 50.0,
         d2h: 50.0,
         peer: 50.0,
-        dram: 75.0,
+        fabric: (8, 25.0),
+        host: (2, 4, 260.0),
     },
     Row {
         name: "h100-sxm",
@@ -95,7 +110,8 @@ static TABLE: &[Row] = &[
         h2d: 50.0,
         d2h: 50.0,
         peer: 450.0,
-        dram: 75.0,
+        fabric: (8, 50.0),
+        host: (2, 4, 260.0),
     },
     Row {
         name: "h200",
@@ -108,7 +124,8 @@ static TABLE: &[Row] = &[
         h2d: 50.0,
         d2h: 50.0,
         peer: 450.0,
-        dram: 75.0,
+        fabric: (8, 50.0),
+        host: (2, 4, 260.0),
     },
     Row {
         name: "gh200",
@@ -121,7 +138,8 @@ static TABLE: &[Row] = &[
         h2d: 411.0,
         d2h: 170.0,
         peer: 450.0,
-        dram: 450.0,
+        fabric: (4, 50.0),
+        host: (4, 1, 435.0),
     },
     Row {
         name: "b200",
@@ -134,7 +152,8 @@ static TABLE: &[Row] = &[
         h2d: 50.0,
         d2h: 50.0,
         peer: 900.0,
-        dram: 75.0,
+        fabric: (8, 50.0),
+        host: (2, 4, 305.0),
     },
     Row {
         name: "gb200",
@@ -147,7 +166,8 @@ static TABLE: &[Row] = &[
         h2d: 176.0,
         d2h: 176.0,
         peer: 900.0,
-        dram: 250.0,
+        fabric: (72, 50.0),
+        host: (2, 2, 435.0),
     },
 ];
 
@@ -165,10 +185,20 @@ impl Row {
             vector: PeakRates { f64: v64, f32: v32, f16: v16, ..PeakRates::default() },
             h2d: BytesPerSec::gb(self.h2d),
             d2h: BytesPerSec::gb(self.d2h),
+            both_ways: both_ways(BytesPerSec::gb(self.h2d), BytesPerSec::gb(self.d2h)),
             peer: BytesPerSec::gb(self.peer),
             copy_latency: COPY_LATENCY,
             launch_latency: LAUNCH_LATENCY,
-            host: Host { pinned: PINNED, dram: BytesPerSec::gb(self.dram) },
+            fabric: Fabric {
+                gpus: self.fabric.0,
+                bus: BytesPerSec::gb(self.peer * 0.8),
+                network: BytesPerSec::gb(self.fabric.1),
+                latency: COLLECTIVE_LATENCY,
+                hop: HOP,
+                network_hop: NETWORK_HOP,
+            },
+            host: Host { pinned: PINNED, numa_nodes: self.host.0, gpus_per_node: self.host.1, node_dram: BytesPerSec::gb(self.host.2) },
+            calibration: Calibration::default(),
         }
     }
 }
@@ -177,6 +207,18 @@ impl Row {
 pub(super) const COPY_LATENCY: Nanos = Nanos(2_000);
 /// The gap between two kernels of one stream.
 pub(super) const LAUNCH_LATENCY: Nanos = Nanos(1_000);
+/// From a collective's call to its first byte.
+const COLLECTIVE_LATENCY: Nanos = Nanos(5_000);
+/// One step of a ring over NVLink.
+const HOP: Nanos = Nanos(1_000);
+/// One step of a ring over the network.
+const NETWORK_HOP: Nanos = Nanos(5_000);
+
+/// What a link gives both ways at once: nine tenths of the sum.
+pub(super) fn both_ways(h2d: BytesPerSec, d2h: BytesPerSec) -> BytesPerSec {
+    BytesPerSec((h2d + d2h).get() / 10 * 9)
+}
+
 /// XLA's default pool of pinned host memory.
 pub(super) const PINNED: Bytes = Bytes::gib(64);
 
@@ -197,7 +239,8 @@ mod tests {
         for m in presets() {
             assert!(m.memory > Bytes::gib(70) && m.hbm > m.h2d && m.h2d >= m.d2h, "{}", m.name);
             assert!(m.matrix.f16 > m.matrix.f32 && m.matrix.f32 > m.vector.f32, "{}", m.name);
-            assert!(m.host.dram >= m.h2d.max(m.d2h), "{}", m.name);
+            assert!(m.host.share() >= m.h2d.max(m.d2h), "{}", m.name);
+            assert!(m.fabric.bus < m.peer && m.fabric.gpus >= m.host.gpus_per_node, "{}", m.name);
         }
     }
 }

@@ -2,18 +2,21 @@
 //!
 //! Of `gpu_device_info` the fields `core_count`, `fpus_per_core`, `clock_rate_ghz`, `memory_bandwidth`, `l2_cache_size`,
 //! `device_memory_size`, `cuda_compute_capability` and the rates of both units are read; `ops_per_clock` counts multiply-adds. Unknown
-//! fields are skipped. The host link is ours to say:
+//! fields are skipped. The host link is ours to say; each field may be left out:
 //!
 //! ```text
-//! host_link { h2d_bandwidth: 50000000000 d2h_bandwidth: 50000000000 copy_latency_ns: 2000 pinned_memory: 68719476736 }
+//! host_link {
+//!   h2d_bandwidth: 50000000000 d2h_bandwidth: 50000000000 both_ways_bandwidth: 90000000000 copy_latency_ns: 2000
+//!   pinned_memory: 68719476736 numa_nodes: 2 gpus_per_node: 4 node_dram_bandwidth: 260000000000
+//! }
 //! ```
 //!
 //! Without it the link is guessed: that of the preset for a device whose description names GH200 or GB200, else PCIe 5 from compute
-//! capability 9 on, else PCIe 4.
+//! capability 9 on, else PCIe 4. Host memory is never guessed to be slower than the link.
 
-use super::presets::{COPY_LATENCY, LAUNCH_LATENCY, PINNED, preset};
+use super::presets::{COPY_LATENCY, LAUNCH_LATENCY, PINNED, both_ways, preset};
 use super::textproto::{Field, Value, parse};
-use super::{Host, Machine, PeakRates};
+use super::{Calibration, Host, Machine, PeakRates};
 use crate::diag::{Diagnostic, Span};
 use crate::units::{Bytes, BytesPerSec, FlopsPerSec, Nanos};
 
@@ -132,7 +135,12 @@ impl Reading {
         let link = message(top, "host_link").unwrap_or(&none);
         let mut rate = |name, guess| self.number(link, name).map_or(guess, BytesPerSec::from_f64);
         let (h2d, d2h) = (rate("h2d_bandwidth", like.h2d), rate("d2h_bandwidth", like.d2h));
+        let both = self.number(link, "both_ways_bandwidth").map_or_else(|| both_ways(h2d, d2h), BytesPerSec::from_f64);
         let pinned = self.number(link, "pinned_memory").map_or(PINNED, Bytes::from_f64);
+        let mut count = |name, guess: u32| self.number(link, name).map_or(guess, |n| (n as u32).max(1));
+        let (numa_nodes, gpus_per_node) = (count("numa_nodes", like.host.numa_nodes), count("gpus_per_node", like.host.gpus_per_node));
+        let fast_enough = like.host.node_dram.max(h2d.max(d2h) * u64::from(gpus_per_node));
+        let node_dram = self.number(link, "node_dram_bandwidth").map_or(fast_enough, BytesPerSec::from_f64);
         let copy_latency = self.number(link, "copy_latency_ns").map_or(COPY_LATENCY, Nanos::from_f64);
         Machine {
             name,
@@ -144,10 +152,13 @@ impl Reading {
             vector,
             h2d,
             d2h,
+            both_ways: both,
             peer: like.peer,
             copy_latency,
             launch_latency: LAUNCH_LATENCY,
-            host: Host { pinned, dram: like.host.dram.max(h2d).max(d2h) },
+            fabric: like.fabric,
+            host: Host { pinned, numa_nodes, gpus_per_node, node_dram },
+            calibration: Calibration::default(),
         }
     }
 }
@@ -172,7 +183,9 @@ mod tests {
     fn the_host_link_can_be_said() {
         let m = from_spec(&format!("{SPEC} host_link {{ h2d_bandwidth: 4e11 d2h_bandwidth: 17e10 copy_latency_ns: 900 }}")).unwrap();
         assert_eq!((m.h2d, m.d2h, m.copy_latency), (BytesPerSec::gb(400.0), BytesPerSec::gb(170.0), Nanos(900)));
-        assert!(m.host.dram >= m.h2d);
+        assert!(m.host.share() >= m.h2d);
+        let m = from_spec(&format!("{SPEC} host_link {{ node_dram_bandwidth: 1e11 gpus_per_node: 4 }}")).unwrap();
+        assert_eq!((m.from_host_rate(), m.to_host_rate()), (BytesPerSec::gb(25.0), BytesPerSec::gb(25.0)));
     }
 
     #[test]

@@ -138,7 +138,7 @@ impl Chain<'_, '_> {
             if self.made.contains(&input) {
                 continue;
             }
-            if self.state.resident(input, self.at) {
+            if self.state.resident(input, self.at) && !self.state.needs_at(input, self.target, self.at) {
                 self.reads.push(input);
                 continue;
             }

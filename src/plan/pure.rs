@@ -8,7 +8,7 @@ const PURE_TARGETS: &[&str] = &["__cublas$", "__cudnn$", "__triton$", "__onednn$
 const MAX_NESTING: usize = 16;
 
 /// Whether an instruction may be computed again.
-pub(super) fn is_pure(module: &Module, id: InstrId) -> bool {
+pub fn is_pure(module: &Module, id: InstrId) -> bool {
     pure(module, id, 0)
 }
 

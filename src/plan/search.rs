@@ -128,12 +128,12 @@ fn trim(state: &mut State<'_>) {
     let allowed = (state.excess(), state.peak().0);
     for (value, needed_at, _) in by_cost {
         let Some(n) = find(state, value, needed_at) else { continue };
-        if !state.undoable(n) {
-            continue;
-        }
-        let undone = state.undo(n);
+        let Some(members) = state.dependents(n) else { continue };
+        let undone = state.undo_all(&members);
         if state.excess() > allowed.0 || state.peak().0 > allowed.1.max(state.problem.device_memory) {
-            state.make(undone);
+            for proposal in undone {
+                state.make(proposal);
+            }
         }
     }
 }
@@ -157,11 +157,9 @@ fn exchange(state: &mut State<'_>) {
         for (value, needed_at, _) in dear.into_iter().take(TRIES) {
             hoist(state, value, needed_at);
             let Some(n) = find(state, value, needed_at) else { continue };
-            if !state.undoable(n) {
-                continue;
-            }
+            let Some(members) = state.dependents(n) else { continue };
             let mut trial = state.clone();
-            trial.undo(n);
+            trial.undo_all(&members);
             greedy(&mut trial);
             trim(&mut trial);
             if trial.excess() == 0 && trial.cost() < state.cost() {
@@ -188,12 +186,13 @@ fn hoist(state: &mut State<'_>, value: ValueIndex, needed_at: Instant) {
     };
     let Some(other) = state.made.iter().position(in_chain) else { return };
     let (other_value, earlier) = (state.made[other].choice.value, state.made[other].choice.needed_at);
-    if !state.undoable(n) {
+    let alone = |state: &State<'_>, n: usize| state.dependents(n).is_some_and(|d| d.len() == 1);
+    if !alone(state, n) {
         return;
     }
     let mut trial = state.clone();
     trial.undo(n);
-    let Some(other) = find(&trial, other_value, earlier).filter(|&o| trial.undoable(o)) else { return };
+    let Some(other) = find(&trial, other_value, earlier).filter(|&o| alone(&trial, o)) else { return };
     trial.undo(other);
     trial.read_at(value, earlier);
     for (v, at) in [(value, earlier), (other_value, earlier)] {

@@ -247,17 +247,46 @@ impl<'p> State<'p> {
         }
     }
 
-    /// Whether the `n`-th choice can be taken back without another one losing its host copy or the use that it serves.
-    pub(super) fn undoable(&self, n: usize) -> bool {
-        let choice = &self.made[n].choice;
-        let at = choice.needed_at;
-        let only_reader = |v: ValueIndex| self.uses(v).iter().filter(|&&u| u == at).count() == 1;
-        let serves = |v: ValueIndex| self.made.iter().any(|p| p.choice.value == v && p.choice.needed_at == at);
-        if self.made[n].reads.iter().any(|&v| only_reader(v) && serves(v)) {
-            return false;
+    /// The choices that go with the `n`-th if it is taken back: it, then those that serve a use which only the ones before them make. `None` if one
+    /// of them left the host copy that a choice which stays fetches.
+    pub(super) fn dependents(&self, n: usize) -> Option<Vec<(ValueIndex, Instant)>> {
+        let at = self.made[n].choice.needed_at;
+        let mut members = vec![n];
+        let mut next = 0;
+        while let Some(&member) = members.get(next) {
+            next += 1;
+            for &v in &self.made[member].reads {
+                let readers = members.iter().filter(|&&m| self.made[m].reads.contains(&v)).count();
+                let all = self.uses(v).iter().filter(|&&u| u == at).count();
+                let serving = self.made.iter().position(|p| p.choice.value == v && p.choice.needed_at == at);
+                if let Some(serving) = serving.filter(|s| readers == all && !members.contains(s)) {
+                    members.push(serving);
+                }
+            }
         }
-        let sends = matches!(choice.how, How::Host { sent: Some(_), .. });
-        !sends || !self.made.iter().any(|p| p.choice.value == choice.value && matches!(p.choice.how, How::Host { sent: None, .. }))
+        let leaves_copy = |m: &usize| matches!(self.made[*m].choice.how, How::Host { sent: Some(_), .. });
+        let fetched_by_others = |m: &usize| {
+            let value = self.made[*m].choice.value;
+            self.made
+                .iter()
+                .enumerate()
+                .any(|(o, p)| !members.contains(&o) && p.choice.value == value && matches!(p.choice.how, How::Host { sent: None, .. }))
+        };
+        if members.iter().any(|m| leaves_copy(m) && fetched_by_others(m)) {
+            return None;
+        }
+        Some(members.iter().map(|&m| (self.made[m].choice.value, self.made[m].choice.needed_at)).collect())
+    }
+
+    /// Takes back a choice with its dependents; returns them in the order in which they must be made again.
+    pub(super) fn undo_all(&mut self, members: &[(ValueIndex, Instant)]) -> Vec<Proposal> {
+        let mut undone: Vec<Proposal> = Vec::with_capacity(members.len());
+        for &(value, at) in members.iter().rev() {
+            let n = self.made.iter().position(|p| p.choice.value == value && p.choice.needed_at == at);
+            undone.push(self.undo(n.expect("`dependents` names choices that are made")));
+        }
+        undone.reverse();
+        undone
     }
 
     /// Memory, links and host bytes of a choice, put on or taken off.
@@ -287,10 +316,35 @@ impl<'p> State<'p> {
         }
     }
 
-    /// The choices so far, in the order in which they must be carried out.
+    /// Whether making `reader` at a step needs `v` to be made there before it, by the choices so far.
+    pub(super) fn needs_at(&self, reader: ValueIndex, v: ValueIndex, at: Instant) -> bool {
+        let mut seen = vec![reader];
+        let mut next = 0;
+        while let Some(&now) = seen.get(next) {
+            next += 1;
+            let made = self.made.iter().filter(|p| p.choice.value == now && p.choice.needed_at == at);
+            for &read in made.flat_map(|p| &p.reads) {
+                if !seen.contains(&read) {
+                    seen.push(read);
+                }
+            }
+        }
+        seen[1..].contains(&v)
+    }
+
+    /// The choices so far, in the order in which they must be carried out: by step, and what is made for a reader before the reader.
     pub(super) fn solution(&self) -> Solution {
-        let mut choices: Vec<Choice> = self.made.iter().map(|p| p.choice.clone()).collect();
-        choices.sort_by_key(|c| c.needed_at);
+        let mut left: Vec<&Proposal> = self.made.iter().collect();
+        left.sort_by_key(|p| p.choice.needed_at);
+        let mut choices: Vec<Choice> = Vec::with_capacity(left.len());
+        while !left.is_empty() {
+            let at = left[0].choice.needed_at;
+            let waits = |p: &Proposal| {
+                left.iter().any(|o| o.choice.needed_at == at && o.choice.value != p.choice.value && p.reads.contains(&o.choice.value))
+            };
+            let n = left.iter().position(|p| p.choice.needed_at > at || !waits(p)).filter(|&n| left[n].choice.needed_at == at);
+            choices.push(left.remove(n.unwrap_or(0)).choice.clone());
+        }
         Solution { choices }
     }
 }

@@ -55,7 +55,7 @@ pub fn check(problem: &Problem, solution: &Solution) -> Result<Checked, Violatio
     let mut host = Bytes::ZERO;
     let mut extra: Vec<(ValueIndex, Instant)> = Vec::new();
     let mut transient = vec![Bytes::ZERO; problem.steps.len()];
-    for choice in &solution.choices {
+    for (place, choice) in solution.choices.iter().enumerate() {
         let value = &problem.values[choice.value as usize];
         if !value.movable {
             return Err(Violation::NotMovable { value: name(choice.value) });
@@ -93,6 +93,13 @@ pub fn check(problem: &Problem, solution: &Solution) -> Result<Checked, Violatio
                     let recipe = problem.values[made as usize].recipe.as_ref().ok_or_else(|| Violation::NoRecipe { value: name(made) })?;
                     if choice.needed_at > recipe.valid_to {
                         return Err(Violation::Overwritten { value: name(made), at: choice.needed_at });
+                    }
+                    let later = |input: &ValueIndex| {
+                        let same = |c: &super::Choice| c.value == *input && c.needed_at == choice.needed_at;
+                        !chain[..n].contains(input) && solution.choices[place + 1..].iter().any(same)
+                    };
+                    if recipe.inputs.iter().any(later) {
+                        return Err(order());
                     }
                     recompute += recipe.time;
                     extra.extend(recipe.inputs.iter().filter(|input| !chain[..n].contains(input)).map(|&input| (input, choice.needed_at)));

@@ -54,17 +54,10 @@ wire!(Statistic { 1 name, 2 value });
 impl Wire for Origin {
     fn read(m: &mut Message<'_>, cx: &mut Cx) -> Res<Self> {
         let elements = Vec::<OriginElement>::pick(m, 1, cx)?;
-        let is_synthetic_call = bool::pick(m, 2, cx)?;
-        let call = Option::<Box<str>>::pick(m, CALL, cx)?;
-        match call.as_deref() {
-            // Written again.
-            Some("") if is_synthetic_call => {}
-            Some(name) => m.keep_bytes(CALL, name.as_bytes()),
-            None => {}
-        }
         Ok(Self {
             elements: elements.into_iter().map(|e| (e.index, e.array)).collect(),
-            is_synthetic_call,
+            is_synthetic_call: FieldCodec::pick(m, 2, cx)?,
+            call: FieldCodec::pick(m, 3, cx)?,
             unknown: crate::ir::Unknown::default(),
         })
     }
@@ -79,14 +72,9 @@ impl Wire for Origin {
             self.elements.iter().map(|(index, array)| OriginElement { index: index.clone(), array: array.clone() }).collect();
         elements.put(w, 1, rest);
         self.is_synthetic_call.put(w, 2, rest);
-        if self.is_synthetic_call && !rest.has(CALL) {
-            w.bytes(CALL, &[]);
-        }
+        self.call.put(w, 3, rest);
     }
 }
-
-/// The field of an origin that newer versions have for the name of a call.
-const CALL: u32 = 3;
 
 struct OriginElement {
     index: Vec<i64>,

@@ -17,6 +17,8 @@ pub struct PeakReport {
     pub schema_version: u32,
     /// The module's name.
     pub module: String,
+    /// Whether the module is scheduled; if not, the order of its instructions stands in for a schedule.
+    pub scheduled: bool,
     /// XLA's figures.
     #[serde(flatten)]
     pub memory: Memory,
@@ -84,6 +86,7 @@ impl PeakReport {
         Self {
             schema_version: 1,
             module: module.name.to_string(),
+            scheduled: schedule.is_scheduled,
             memory,
             device: memory.device_bytes(),
             host: memory.host_bytes(),
@@ -153,6 +156,9 @@ impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (r, m) = (self.report, &self.report.memory);
         writeln!(f, "{}: {} of device memory", r.module, Bytes(r.device))?;
+        if !r.scheduled {
+            writeln!(f, "not scheduled: the order of the instructions stands in for a schedule, which XLA will choose itself")?;
+        }
         let mut row = |name, bytes: u64, note| writeln!(f, "  {name:14}{:>11}  {bytes:>15} bytes{note}", Bytes(bytes).to_string());
         row("argument", m.argument, "")?;
         row("output", m.output, "")?;

@@ -135,8 +135,8 @@ fn result_accuracy(out: &mut String, accuracy: ResultAccuracy, faithful: bool) {
 
 /// Leaves in nested parentheses, as their index paths say.
 fn origin(out: &mut String, o: &Origin) {
-    if o.is_synthetic_call {
-        out.push_str("[synthetic_call]");
+    if o.is_synthetic_call && o.elements.is_empty() && o.call.as_ref().is_none_or(|c| c.is_empty()) {
+        out.push_str(if o.call.is_some() { "(),[\"\"]" } else { "[synthetic_call]" });
         return;
     }
     if o.elements.is_empty() {
@@ -168,4 +168,9 @@ fn origin(out: &mut String, o: &Origin) {
         last = path;
     }
     (0..open).for_each(|_| out.push(')'));
+    if let Some(call) = &o.call {
+        out.push_str(",[");
+        quoted(out, call.as_bytes());
+        out.push(']');
+    }
 }

@@ -117,7 +117,8 @@ pub(super) fn window(p: &mut Printer<'_>, dims: &[WindowDim]) {
 /// `dim_labels=b01f_01io->b01f`.
 pub(super) fn dim_labels(p: &mut Printer<'_>, d: &ConvDims) {
     let labels = |named: [(i64, char); 2], spatial: &[i64]| {
-        let mut out: Vec<String> = vec!["?".into(); spatial.len() + 2];
+        let last = named.iter().map(|(at, _)| *at).chain(spatial.iter().copied()).max().unwrap_or(0);
+        let mut out: Vec<String> = vec!["?".into(); usize::try_from(last).map_or(0, |n| n.min(64)) + 1];
         let spatial = spatial.iter().enumerate().map(|(i, &at)| (at, i.to_string()));
         for (at, label) in named.into_iter().map(|(at, c)| (at, c.to_string())).chain(spatial) {
             if let Some(slot) = usize::try_from(at).ok().and_then(|at| out.get_mut(at)) {

@@ -10,6 +10,8 @@ pub(super) struct LiteralStyle {
     pub faithful: bool,
     /// `{...}` for more than ten elements.
     pub elide: bool,
+    /// Each array with its shape, as `literal=` of a custom call wants it.
+    pub shaped: bool,
 }
 
 /// What is left to be printed.
@@ -28,7 +30,10 @@ pub(super) fn literal(out: &mut String, shapes: &ShapeTable, literal: &Literal, 
     while let Some(work) = stack.pop() {
         match work {
             Work::Text(text) => out.push_str(text),
-            Work::Literal(Literal { value: LiteralValue::Elided, .. }) => out.push_str("{...}"),
+            Work::Literal(Literal { shape, value: LiteralValue::Elided }) => {
+                with_shape(out, shapes, *shape, style);
+                out.push_str("{...}");
+            }
             Work::Literal(Literal { value: LiteralValue::Token, .. }) => out.push_str("token[]"),
             Work::Literal(Literal { value: LiteralValue::Tuple(parts), .. }) => {
                 out.push_str("( ");
@@ -41,6 +46,7 @@ pub(super) fn literal(out: &mut String, shapes: &ShapeTable, literal: &Literal, 
                 }
             }
             Work::Literal(Literal { shape, value: LiteralValue::Dense(data) }) => {
+                with_shape(out, shapes, *shape, style);
                 if let Shape::Array(array) = shapes.get(*shape)
                     && let Some(p) = array.element.known()
                 {
@@ -49,6 +55,13 @@ pub(super) fn literal(out: &mut String, shapes: &ShapeTable, literal: &Literal, 
                 }
             }
         }
+    }
+}
+
+fn with_shape(out: &mut String, shapes: &ShapeTable, id: crate::ir::ShapeId, style: LiteralStyle) {
+    if style.shaped {
+        super::print_shape::shape(out, shapes, id, true);
+        out.push(' ');
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) fn operands(p: &mut Printer<'_>, instr: &Instruction) {
 }
 
 fn put_literal(p: &mut Printer<'_>, value: &Literal) {
-    let style = LiteralStyle { faithful: !p.options.as_xla, elide: p.options.elide_constants };
+    let style = LiteralStyle { faithful: !p.options.as_xla, elide: p.options.elide_constants, shaped: false };
     literal(&mut p.out, &p.module.shapes, value, style);
 }
 
@@ -176,7 +176,7 @@ fn op_attributes(p: &mut Printer<'_>, op: &Op) {
             p.put(format_args!(", epsilon={text}, feature_index={feature_index}"));
         }
         Op::Rng { distribution } => {
-            let name = if *distribution == 2 { "rng_normal" } else { "rng_uniform" };
+            let name = ["rng_invalid", "rng_uniform", "rng_normal"][usize::try_from(*distribution).unwrap_or(0).min(2)];
             p.put(format_args!(", distribution={name}"));
         }
         Op::RngBitGenerator { algorithm } => {
@@ -344,9 +344,8 @@ fn custom_call(p: &mut Printer<'_>, op: &CustomCall) {
     flag(p, "custom_call_has_side_effect", op.has_side_effect);
     if let Some(value) = &op.literal {
         p.out.push_str(", literal=");
-        shape(&mut p.out, &p.module.shapes, value.shape, true);
-        p.out.push(' ');
-        put_literal(p, value);
+        let style = LiteralStyle { faithful: !p.options.as_xla, elide: p.options.elide_constants, shaped: true };
+        literal(&mut p.out, &p.module.shapes, value, style);
     }
     aliasing(p, &op.aliasing);
     match op.schedule {

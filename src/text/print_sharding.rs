@@ -81,7 +81,8 @@ fn metadata_list(out: &mut String, list: &[Metadata]) {
 /// `<=[8]` or `<=[2,4]T(1,0)`.
 fn iota(out: &mut String, reshape: &[i64], perm: &[i32]) {
     write!(out, "<=[{}]", joined(reshape, ",")).expect("a string takes all");
-    if !perm.iter().copied().eq(0..i32::try_from(perm.len()).unwrap_or(i32::MAX)) {
+    // XLA's parser wants the transposition of more than one dimension even where it is none.
+    if reshape.len() > 1 {
         write!(out, "T({})", joined(perm, ",")).expect("a string takes all");
     }
 }
@@ -157,6 +158,10 @@ fn axis(mesh: &Mesh, a: &AxisRef) -> String {
 }
 
 fn mesh(out: &mut String, m: &Mesh) {
+    if let ([], [device], None) = (&m.axes[..], &m.device_ids[..], &m.iota) {
+        write!(out, "single_device[device_id={device}]").expect("a string takes all");
+        return;
+    }
     let axes: Vec<String> = m.axes.iter().map(|(name, size)| format!("{}={size}", single_quoted(name))).collect();
     write!(out, "mesh[{}]", axes.join(",")).expect("a string takes all");
     if let Some((reshape, perm)) = &m.iota {

@@ -50,7 +50,7 @@ pub struct Outcome {
 type Kind = fn(&Case) -> Outcome;
 
 /// The kinds of tests. To add one, write a function and a row.
-const KINDS: &[(&str, Kind)] = &[("parse", parse), ("print", print), ("verify", verify), ("rewrite", rewrite)];
+const KINDS: &[(&str, Kind)] = &[("parse", parse), ("peak", peak), ("print", print), ("verify", verify), ("rewrite", rewrite)];
 
 /// Only what reading says.
 fn parse(case: &Case) -> Outcome {
@@ -59,6 +59,15 @@ fn parse(case: &Case) -> Outcome {
         Ok(parsed) => Outcome { diagnostics: parsed.warnings, snapshot: None },
         Err(diagnostics) => Outcome { diagnostics, snapshot: None },
     }
+}
+
+/// What `offc peak` prints, and what XLA's rematerialization counts.
+fn peak(case: &Case) -> Outcome {
+    with_module(case, |module, outcome| {
+        let report = offc::report::PeakReport::of(&offc::analysis::Analyses::new(module)).text(20);
+        let tracker = offc::analysis::remat::RematTracker::of(module);
+        outcome.snapshot = Some(format!("{report}\ntracker: {} bytes beside {} pinned\n", tracker.peak, tracker.pinned));
+    })
 }
 
 /// The module as it is printed again.
@@ -146,6 +155,8 @@ const PROVOKED_ELSEWHERE: &[(&str, &str)] = &[
     ("M01", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
     ("M02", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
     ("M03", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
+    ("M04", "src/machine/calibration.rs"),
+    ("M05", "src/machine/calibration.rs"),
 ];
 
 fn root(folder: &str) -> PathBuf {

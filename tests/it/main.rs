@@ -5,6 +5,7 @@ mod analysis;
 mod conformance;
 mod filetests;
 mod interp;
+mod interp_equiv;
 mod machine;
 mod plan;
 mod roundtrip;

@@ -4,7 +4,7 @@ use clap::{ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::outcome::Failure;
 use crate::terminal::Style;
-use crate::{check, convert, devices, equiv, explain, outcome, peak, rewrite, run as run_module};
+use crate::{check, convert, devices, equiv, explain, outcome, peak, rewrite, run as run_module, simulate};
 
 /// Makes a compiled JAX/XLA training step fit a GPU memory budget, bit for bit.
 ///
@@ -46,6 +46,8 @@ pub enum Command {
     Rewrite(rewrite::Args),
     /// Tell what a module needs of memory, and what is alive when it needs most
     Peak(peak::Args),
+    /// Play a module on a machine: what a step takes, and where its time goes
+    Simulate(simulate::Args),
     /// Run a module with the reference interpreter
     Run(run_module::Args),
     /// Tell whether two modules compute the same, bit for bit
@@ -76,6 +78,7 @@ pub fn run(cli: Cli) -> u8 {
         Command::Check(args) => check::run(&args, style),
         Command::Convert(args) => convert::run(&args, style),
         Command::Peak(args) => peak::run(&args, style),
+        Command::Simulate(args) => simulate::run(&args, style),
         Command::Devices(args) => devices::run(&args),
         Command::Explain(args) => explain::run(&args, style),
         Command::Completions { shell } => completions(shell),

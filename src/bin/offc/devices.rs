@@ -1,13 +1,12 @@
 //! `offc devices`: the machines that are known, and what a description says.
 
-use std::fmt::Write as _;
-use std::path::Path;
-
-use offc::machine::{Machine, from_spec, preset, presets};
+use offc::machine::{Machine, presets};
 use serde::Serialize;
+use std::fmt::Write as _;
 
+use crate::device::resolve;
 use crate::files;
-use crate::outcome::{BadInput, Failure};
+use crate::outcome::Failure;
 
 /// Arguments of `offc devices`.
 #[derive(Debug, clap::Args)]
@@ -37,24 +36,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return files::print_json(&Report { schema_version: 1, devices: &machines });
     }
     files::print(table(&machines).as_bytes())
-}
-
-/// The machine of a name or of a file with a description.
-pub fn resolve(device: &str) -> Result<Machine, Failure> {
-    if let Some(machine) = preset(device) {
-        return Ok(machine);
-    }
-    let path = Path::new(device);
-    if !path.exists() && !device.contains(['/', '.']) {
-        let names: Vec<String> = presets().into_iter().map(|m| m.name).collect();
-        return Err(Failure::Usage(format!(
-            "unknown device `{device}`: expected one of {}, or an XLA device description (a .txtpb file)",
-            names.join(", ")
-        )));
-    }
-    let bytes = files::read(path)?;
-    let text = String::from_utf8_lossy(&bytes).into_owned();
-    from_spec(&text).map_err(|diagnostics| Failure::Input(Some(BadInput { name: files::name(path), text: text.into_bytes(), diagnostics })))
 }
 
 fn table(machines: &[Machine]) -> String {

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use offc::interp::{Array, Outcome, Trace};
 use offc::ir::Module;
 
-use crate::input::load_verified;
 use crate::outcome::{Failure, tell};
-use crate::run::{evaluate, outputs};
+use crate::run::{evaluate, load_planned, outputs};
 use crate::terminal::{Progress, Style};
 use crate::values::{Source, inputs};
 
@@ -33,16 +32,16 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
-    let original = load_verified(&args.original, style)?.module;
-    let rewritten = load_verified(&args.rewritten, style)?.module;
-    let inputs = inputs(&args.source, &original, args.partitions.into())?;
+    let original = load_planned(&args.original, style)?;
+    let rewritten = load_planned(&args.rewritten, style)?;
+    let inputs = inputs(&args.source, &original.module, args.partitions.into())?;
     let both = |trace: bool, what: &str| -> Result<[Vec<Outcome>; 2], Failure> {
         let _progress = Progress::start(what);
         Ok([evaluate(&original, &inputs, trace, style)?, evaluate(&rewritten, &inputs, trace, style)?])
     };
     let [expected, found] = both(false, "running both modules")?;
     let list = |module: &Module, outcomes: &[Outcome]| outputs(module, &inputs, outcomes);
-    let (expected, found) = (list(&original, &expected), list(&rewritten, &found));
+    let (expected, found) = (list(&original.module, &expected), list(&rewritten.module, &found));
     let Some(difference) = difference(&expected, &found) else {
         let elements: usize = expected.iter().map(Array::len).sum();
         return crate::files::print(format!("equal: {} outputs, {elements} elements\n", expected.len()).as_bytes());

@@ -1,7 +1,7 @@
 //! Reading inputs; writing outputs so that they are whole or not there.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{ErrorKind, Read as _, Write as _, stdin, stdout};
+use std::io::{BufWriter, ErrorKind, Read as _, Write as _, stdin, stdout};
 use std::path::{Path, PathBuf};
 
 use crate::outcome::Failure;
@@ -69,6 +69,31 @@ impl Pending {
         if let Some(old) = old {
             let permissions: Permissions = old.permissions();
             std::fs::set_permissions(&beside, permissions).map_err(|e| fail(&e))?;
+        }
+        Ok(pending)
+    }
+
+    /// Writes pieces of text as they come, not yet under the target's name; what is no regular file gets them at once.
+    pub fn stream(target: &Path, pieces: impl Iterator<Item = String>) -> Result<Self, Failure> {
+        let fail = |e: &std::io::Error| Failure::file("write", target, e);
+        let write_all = |file: File| {
+            let mut out = BufWriter::new(file);
+            for piece in pieces {
+                out.write_all(piece.as_bytes())?;
+            }
+            out.flush()
+        };
+        let special = std::fs::metadata(target).is_ok_and(|m| !m.is_file() && !m.is_dir());
+        if special {
+            let written = OpenOptions::new().write(true).open(target).and_then(write_all);
+            return match written {
+                Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(Failure::PipeClosed),
+                written => written.map(|()| Self { target: target.to_path_buf(), state: State::Done }).map_err(|e| fail(&e)),
+            };
+        }
+        let pending = Self::write(target, Vec::new())?;
+        if let State::Beside(beside) = &pending.state {
+            OpenOptions::new().write(true).open(beside).and_then(write_all).map_err(|e| fail(&e))?;
         }
         Ok(pending)
     }

@@ -3,9 +3,11 @@
 //! One file a command; what they share: [`files`] (reading, and writing that leaves nothing half done), [`outcome`] (how a command ends, and
 //! its exit status), [`terminal`] (colour, progress).
 
+mod arena;
 mod check;
 mod cli;
 mod convert;
+mod device;
 mod devices;
 mod equiv;
 mod explain;
@@ -16,6 +18,7 @@ mod output;
 mod peak;
 mod rewrite;
 mod run;
+mod simulate;
 mod summary;
 mod terminal;
 mod values;

@@ -6,11 +6,11 @@ use offc::driver::{RewriteOptions, Rewritten, Trouble, rewrite};
 use offc::pass::{Infeasible, Pipeline};
 use offc::units::Bytes;
 
-use crate::devices::resolve;
+use crate::device::MachineArgs;
 use crate::files::{self, Pending};
-use crate::input::{Emit, Loaded, load_telling};
+use crate::input::{Loaded, load_telling};
 use crate::outcome::{BadInput, Failure, tell};
-use crate::output::{Target, encode};
+use crate::output::{Emit, Target, encode};
 use crate::summary::Summary;
 use crate::terminal::{Progress, Style};
 
@@ -40,9 +40,8 @@ pub struct Args {
     /// Device memory that the step may take, such as 24GiB, 24GB, 512M
     #[arg(long, value_name = "SIZE")]
     memory: Bytes,
-    /// Pinned host memory that it may take [default: the device's; 64GiB for presets, as XLA's pool]
-    #[arg(long, value_name = "SIZE")]
-    host_memory: Option<Bytes>,
+    #[command(flatten)]
+    machine: MachineArgs,
     /// Save every decision, with its reason, as JSON
     #[arg(long, value_name = "FILE.json")]
     plan_out: Option<PathBuf>,
@@ -65,16 +64,16 @@ pub struct Args {
 
 /// Runs the command. The summary goes to standard error, the module to OUT.
 pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
-    let machine = resolve(&args.device)?;
+    let machine = args.machine.machine(&args.device)?;
     let target = Target::of(&args.output);
     let loaded = load_telling(&args.input, style)?;
-    let emit = target.emit(args.emit, loaded.form)?;
-    let options = RewriteOptions { machine, memory: args.memory, host_memory: args.host_memory, pipeline: args.passes.clone() };
+    let form = target.form(args.emit, Emit::of(&loaded.form), &loaded.form)?;
+    let options = RewriteOptions { machine, memory: args.memory, host_memory: args.machine.host_memory, pipeline: args.passes.clone() };
     let progress = Progress::start("planning");
     let rewritten = rewrite(&loaded.module, &options).map_err(|t| failure(t, &loaded, args))?;
     let floor = floor(&loaded, &options, &rewritten);
     drop(progress);
-    let bytes = encode(&rewritten.module, emit, target.gzip, &crate::files::name(&args.input))?;
+    let bytes = encode(&rewritten.module, &form, &crate::files::name(&args.input))?;
     let summary = Summary::of(&options, &rewritten, floor);
 
     let mut pending = Vec::new();

@@ -2,9 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use offc::interp::{Array, Error, Outcome};
+use offc::analysis::settle::settle;
+use offc::interp::{Array, Error, HighWater, Outcome, Placement, RunOptions};
 use offc::ir::Module;
+use offc::units::Bytes;
 
+use crate::arena::placement;
 use crate::files::Pending;
 use crate::input::load_verified;
 use crate::outcome::{Failure, tell};
@@ -34,19 +37,53 @@ pub struct Args {
     /// Run so many partitions at once, in step
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     partitions: u16,
+    /// Device memory that there is; a scheduled module that needs more is not started [default: what it needs]
+    #[arg(long, value_name = "SIZE")]
+    arena: Option<Bytes>,
+}
+
+/// A module and where its values lie.
+pub struct Planned {
+    /// The module: a scheduled one as XLA settles it.
+    pub module: Module,
+    /// The plan of a scheduled module; values of any other one have memory of their own.
+    pub placement: Option<Placement>,
+}
+
+/// Reads a module and assigns its buffers.
+pub fn load_planned(path: &Path, style: Style) -> Result<Planned, Failure> {
+    let module = load_verified(path, style)?.module;
+    if !module.is_scheduled {
+        return Ok(Planned { module, placement: None });
+    }
+    let _progress = Progress::start("assigning buffers");
+    let module = settle(&module).unwrap_or(module);
+    let placement = Some(placement(&module));
+    Ok(Planned { module, placement })
 }
 
 /// Runs the command.
 pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
-    let module = load_verified(&args.input, style)?.module;
-    let inputs = inputs(&args.source, &module, args.partitions.into())?;
+    let planned = load_planned(&args.input, style)?;
+    let module = &planned.module;
+    if let (Some(placement), Some(Bytes(arena))) = (&planned.placement, args.arena)
+        && placement.device as u64 > arena
+    {
+        let need = Bytes(placement.device as u64);
+        let message = format!("the program needs {need} ({} bytes) of device memory, the arena has {arena} bytes", need.0);
+        return Err(Failure::Infeasible { text: message, json: None });
+    }
+    let inputs = inputs(&args.source, module, args.partitions.into())?;
     if let Some(path) = &args.save_inputs {
         write(path, "arg", &inputs.of[0])?;
     }
     let progress = Progress::start("running");
-    let outcomes = evaluate(&module, &inputs, false, style)?;
+    let outcomes = evaluate(&planned, &inputs, false, style)?;
     drop(progress);
-    let outputs = outputs(&module, &inputs, &outcomes);
+    let outputs = outputs(module, &inputs, &outcomes);
+    if let Some(placement) = &planned.placement {
+        tell(&memory(placement, outcomes[0].high_water));
+    }
     match &args.outputs {
         Some(path) => write(path, "out", &outputs),
         None => crate::files::print(summary(&outputs).as_bytes()),
@@ -58,8 +95,10 @@ fn write(path: &Path, prefix: &str, arrays: &[Array]) -> Result<(), Failure> {
 }
 
 /// Runs a module on all partitions; what cannot be run, or where it stops, is told.
-pub fn evaluate(module: &Module, inputs: &Inputs, trace: bool, style: Style) -> Result<Vec<Outcome>, Failure> {
-    offc::interp::run(module, &inputs.of, trace).map_err(|errors| {
+pub fn evaluate(planned: &Planned, inputs: &Inputs, trace: bool, style: Style) -> Result<Vec<Outcome>, Failure> {
+    let module = &planned.module;
+    let options = RunOptions { placement: planned.placement.as_ref(), trace };
+    offc::interp::run(module, &inputs.of, options).map_err(|errors| {
         for error in &errors {
             tell(&format!("{}: {}\n", style.error("error"), sentence(module, error)));
         }
@@ -79,6 +118,18 @@ fn sentence(module: &Module, error: &Error) -> String {
 pub fn outputs(module: &Module, inputs: &Inputs, outcomes: &[Outcome]) -> Vec<Array> {
     let outputs: Vec<Vec<Array>> = outcomes.iter().map(|o| o.outputs.clone()).collect();
     together(module, inputs, &outputs)
+}
+
+/// What a run needed of each arena.
+fn memory(placement: &Placement, used: HighWater) -> String {
+    let line = |name: &str, size: usize, top: usize, alive: usize| {
+        format!("{name} arena: {size} bytes planned, {top} used, at most {alive} alive at once\n")
+    };
+    let mut out = line("device", placement.device, used.device, used.device_alive);
+    if placement.host > 0 {
+        out += &line("host", placement.host, used.host, used.host_alive);
+    }
+    out
 }
 
 /// A line an output: its type and the range of its numbers.

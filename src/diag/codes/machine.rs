@@ -21,4 +21,17 @@ pub const TABLE: &[Explanation] = &[
         text: "A plan needs `core_count`, `memory_bandwidth` and `device_memory_size` inside `gpu_device_info { … }`. Everything else has a \
                default. The rates of the host link may be added in a `host_link { h2d_bandwidth: … d2h_bandwidth: … }` beside it.",
     },
+    Explanation {
+        code: "M04",
+        title: "a calibration file is not TOML, or not of the form of one",
+        text: "A calibration file is TOML with `version = 1` and the tables `rates`, `latencies`, `host`, `opcodes` and `instructions`, each of \
+               which may be left out. The documentation of `machine::calibrate` shows one with every key.",
+    },
+    Explanation {
+        code: "M05",
+        title: "a calibration file says something that means nothing",
+        text: "A key is not known, a value is not of its kind, or the file is of another version. Rates read `52GB/s` or a number of GB/s, \
+               arithmetic `989TFLOP/s`, latencies `2us`, sizes `64GiB`; `opcodes` and `instructions` hold a time for each run (`120us`) or a \
+               factor on the predicted one (`1.05x`).",
+    },
 ];

@@ -203,6 +203,7 @@ impl<'t> Reader<'t> {
             (Op::PartitionId | Op::ReplicaId, _) if *shapes.get(shape) != scalar => {
                 wrong(format!("expected the shape `u32[]` of `{word}`"))
             }
+            (Op::Infeed { .. }, _) if shapes.elements(shape).is_empty() => wrong("expected a tuple for the shape of `infeed`".into()),
             (Op::Recv(_), _) => match shapes.elements(shape).first() {
                 Some(&data) => {
                     let parts = vec![data, shapes.intern(scalar), shapes.intern(Shape::Token)];

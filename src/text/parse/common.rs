@@ -155,10 +155,10 @@ pub(super) fn statistics(cur: &mut Cursor<'_>) -> Res<Option<Statistics>> {
         let mut parts = statistic.into_inner();
         let (Some(key), Some(value)) = (parts.next(), parts.next()) else { continue };
         if i == 0 {
-            // XLA takes the first for the index, whatever its name; a name other than this one is a mistake that XLA mostly refuses.
-            match (grammar::key(&key), value.as_str().parse()) {
-                ("visualizing_index", Ok(index)) => out.visualizing_index = index,
-                _ => return fail("P026", span, "expected `visualizing_index=` with an integer first"),
+            // XLA takes the first for the index, whatever its name.
+            match value.as_str().parse() {
+                Ok(index) => out.visualizing_index = index,
+                Err(_) => return fail("P026", span, "expected `visualizing_index=` with an integer first"),
             }
         } else {
             out.stats.push((grammar::key(&key).into(), number(cur.text, &value)?));
@@ -177,6 +177,7 @@ pub(super) fn origin(cur: &mut Cursor<'_>) -> Res<Origin> {
     if cur.peek() == b'[' {
         read(cur, Rule::synthetic)?;
         out.is_synthetic_call = true;
+        out.call = Some("".into());
     } else {
         // The index path of what comes next; its length is the depth.
         let mut path: Vec<i64> = Vec::new();
@@ -203,8 +204,11 @@ pub(super) fn origin(cur: &mut Cursor<'_>) -> Res<Origin> {
             }
         }
         if cur.eat(b',') {
-            read(cur, Rule::call_name)?;
-            out.is_synthetic_call = true;
+            cur.expect(b'[', "`[` and the name of a call")?;
+            let name: Box<str> = cur.text_string()?.into();
+            cur.expect(b']', "`]`")?;
+            out.is_synthetic_call = out.elements.is_empty() && name.is_empty();
+            out.call = Some(name);
         }
     }
     cur.expect(b'}', "`}`")?;

@@ -102,7 +102,7 @@ fn infer(module: &Module, op: &Op, ids: &[InstrId]) -> Fit<Inferred> {
         Op::Binary(op) => binary(*op, o.array(0)?, o.array(1)?).map(Inferred::New),
         Op::Compare { .. } => {
             let result = elementwise(o.array(0)?, o.array(1)?)?;
-            new(with_element(result, Primitive::Pred))
+            new(with_element(&result, Primitive::Pred))
         }
         Op::Select => select(o.array(0)?, o.array(1)?, o.array(2)?).map(Inferred::New),
         Op::Clamp => clamp(o.array(0)?, o.array(1)?, o.array(2)?).map(Inferred::New),
@@ -222,15 +222,37 @@ fn same_dims(a: &ArrayShape, b: &ArrayShape) -> bool {
     a.dims.len() == b.dims.len() && a.dims.iter().zip(&b.dims).all(|(a, b)| a.size == b.size || a.size < 0 || b.size < 0)
 }
 
-/// The operand whose shape the result has: the first, or the other where it is a scalar.
-fn elementwise<'a>(a: &'a ArrayShape, b: &'a ArrayShape) -> Fit<&'a ArrayShape> {
+/// The shape of an elementwise operation: the first operand's, sizes of one and missing dimensions stretched to the other's.
+fn elementwise(a: &ArrayShape, b: &ArrayShape) -> Fit<ArrayShape> {
     if a.element != b.element {
         return misfit(format!("expected equal element types, found `{}` and `{}`", a.element.name(), b.element.name()));
     }
-    if same_dims(a, b) || b.dims.is_empty() {
-        return Ok(a);
+    if b.dims.is_empty() {
+        return Ok(a.clone());
     }
-    if a.dims.is_empty() { Ok(b) } else { misfit("expected equal dimensions") }
+    if a.dims.is_empty() {
+        return Ok(ArrayShape { layout: Some(Layout::default_for(b.dims.len())), ..b.clone() });
+    }
+    if a.dims.len() != b.dims.len() {
+        return misfit("expected equal ranks");
+    }
+    let mut out = a.clone();
+    for (x, y) in out.dims.iter_mut().zip(&b.dims) {
+        *x = match (x.size, y.size) {
+            (i, j) if i == j => Dim { size: i, dynamic: x.dynamic || y.dynamic },
+            (1, _) => *y,
+            (_, 1) => *x,
+            (i, j) if i < 0 || j < 0 => {
+                if i < 0 {
+                    *y
+                } else {
+                    *x
+                }
+            }
+            (i, j) => return misfit(format!("expected equal dimensions, found {i} and {j}")),
+        };
+    }
+    Ok(out)
 }
 
 fn binary(op: Binary, a: &ArrayShape, b: &ArrayShape) -> Fit<Shape> {
@@ -241,11 +263,11 @@ fn binary(op: Binary, a: &ArrayShape, b: &ArrayShape) -> Fit<Shape> {
             misfit("expected `pred` or integers")
         }
         Binary::Complex => match p {
-            Some(Primitive::F32) => Ok(with_element(result, Primitive::C64)),
-            Some(Primitive::F64) => Ok(with_element(result, Primitive::C128)),
+            Some(Primitive::F32) => Ok(with_element(&result, Primitive::C64)),
+            Some(Primitive::F64) => Ok(with_element(&result, Primitive::C128)),
             _ => misfit("expected `f32` or `f64`"),
         },
-        _ => Ok(Shape::Array(result.clone())),
+        _ => Ok(Shape::Array(result)),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::diag::{Diagnostic, Span};
 use crate::ir::{InstrId, Instruction, Op, Opaque, Operands, ShapeId};
 
 /// Bytes of a line in which the head of an instruction is looked for as printed.
-const WINDOW: usize = 2048;
+const WINDOW: usize = 256;
 
 /// What stands before the operands.
 #[derive(Clone, Copy)]
@@ -166,12 +166,8 @@ impl<'t> Reader<'t> {
         let mut draft_operands = Operands::new();
         let mut special = None;
         match opcode.make {
-            Make::Parameter if step.is_none() => special = Some(self.parameter(scope, cur, head.shape, span)?),
-            Make::Constant if step.is_none() => {
-                let Some(shape) = head.shape else { return no_shape(span, head.opcode) };
-                let literal = self.constant(cur, shape)?;
-                cur.expect(b')', "`)` after a constant")?;
-                special = Some((literal.shape, Op::Constant(Box::new(literal))));
+            Make::Parameter | Make::Constant if step.is_none() => {
+                special = Some(self.leaf(cur, opcode.make, head.opcode, span, head.shape)?);
             }
             _ => draft_operands = self.operands(scope, cur)?,
         }
@@ -232,6 +228,8 @@ impl<'t> Reader<'t> {
         let id = self.module.define(instr);
         scope.order.push(id);
         scope.unnamed.push(id);
+        let name = self.module.instr(id).name.clone();
+        scope.generated.entry(name).or_insert(id);
         id
     }
 
@@ -255,7 +253,14 @@ impl<'t> Reader<'t> {
         Ok((Opcode { make: Make::Opaque, arity: None, allowed: 0, inferable: false }, None))
     }
 
-    fn parameter(&mut self, _scope: &mut Scope<'t>, cur: &mut Cursor<'t>, shape: Option<ShapeId>, span: Span) -> Res<(ShapeId, Op)> {
+    /// What stands between the parentheses of a parameter or a constant, and the `)`.
+    pub(super) fn leaf(&mut self, cur: &mut Cursor<'t>, make: Make, word: &str, span: Span, shape: Option<ShapeId>) -> Res<(ShapeId, Op)> {
+        if make == Make::Constant {
+            let Some(shape) = shape else { return no_shape(span, word) };
+            let literal = self.constant(cur, shape)?;
+            cur.expect(b')', "`)` after a constant")?;
+            return Ok((literal.shape, Op::Constant(Box::new(literal))));
+        }
         cur.blanks();
         let at = cur.at;
         let number = cur.whole_int()?;
@@ -263,7 +268,7 @@ impl<'t> Reader<'t> {
             return fail("P037", cur.since(at), format!("expected a parameter number that is not negative, found {number}"));
         }
         cur.expect(b')', "`)` after the number of a parameter")?;
-        let Some(shape) = shape else { return no_shape(span, "parameter") };
+        let Some(shape) = shape else { return no_shape(span, word) };
         Ok((shape, Op::Parameter { number }))
     }
 

@@ -7,7 +7,10 @@ use crate::diag::Span;
 use crate::ir::{ArrayShape, ElementType, Literal, LiteralValue, Primitive, Shape, ShapeId, float};
 
 /// Tuples within tuples.
-const DEPTH: usize = 8190;
+const DEPTH: usize = 4096;
+
+/// Elements that a bare value may stand for.
+const MOST_ZEROS: u64 = 1 << 20;
 
 impl<'t> Reader<'t> {
     /// The value of `constant(…)` of a shape, up to the `)`, which is left. A bounded dimension becomes a static one, as in XLA.
@@ -123,6 +126,13 @@ fn elements(cur: &mut Cursor<'_>, array: &ArrayShape, primitive: Primitive) -> R
             return fail("P051", Span::new(cur.at, cur.at + 3), "expected a value: only arrays may be left out as `{...}`");
         }
         element(cur, primitive, &mut out)?;
+        return Ok(LiteralValue::Dense(out.into()));
+    }
+    let count_all = array.elements();
+    if !matches!(cur.peek(), b'{' | b'.' | b',' | b')') && (1..=MOST_ZEROS).contains(&count_all) {
+        // XLA takes a bare value for the first element and fills the rest with zeros.
+        element(cur, primitive, &mut out)?;
+        out.resize(usize::try_from(count_all).unwrap_or(0) * out.len(), 0);
         return Ok(LiteralValue::Dense(out.into()));
     }
     let mut seen = vec![0i64; rank];
@@ -462,7 +472,8 @@ mod tests {
         for (shape, bad) in [
             ("f32[3]", "{1, 2}"),
             ("f32[3]", "{1, 2, 3, 4}"),
-            ("f32[3]", "1"),
+            ("f32[3]", "1, 2, 3"),
+            ("f32[0]", "1"),
             ("f32[]", "{1}"),
             ("f32[2,2]", "{1, 2, 3, 4}"),
             ("f32[2,2]", "{{{1}, 2}, {3, 4}}"),

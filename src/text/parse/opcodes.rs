@@ -195,7 +195,6 @@ fn table() -> FxHashMap<&'static str, Opcode> {
         A::LhsRaggedDims,
         A::RhsGroupDims,
         A::OperandPrecision,
-        A::Algorithm,
     ];
     let reduction = [A::ChannelId, A::ConstrainLayout, A::Mode, A::ReplicaGroups, A::ToApply, A::UseGlobalDeviceIds];
     let gathering = [A::ChannelId, A::ConstrainLayout, A::Dimensions, A::ReplicaGroups, A::UseGlobalDeviceIds];

@@ -1,20 +1,22 @@
 //! Operands: names, `name#index`, and operations within operands, split with a stack of our own.
 
+use super::attributes::Attributes;
 use super::cursor::{Cursor, begins_word};
 use super::errors::{Res, fail};
 use super::instruction::Draft;
-use super::opcodes::{Make, Opcode};
+use super::opcodes::{Make, Opcode, Step};
 use super::reader::{Reader, Scope};
 use super::shapes;
 use crate::diag::Span;
 use crate::ir::{InstrId, Op, Operands, ShapeId};
 
 /// Operations within operands. XLA crashes somewhere between 1,000 and 2,000.
-const DEPTH: usize = 8192;
+const DEPTH: usize = 1000;
 
 /// An operation whose operands are being read.
 struct Open<'t> {
     opcode: Opcode,
+    step: Option<Step>,
     word: &'t str,
     span: Span,
     shape: Option<ShapeId>,
@@ -35,17 +37,17 @@ impl<'t> Reader<'t> {
                 }
                 b')' => {
                     cur.at += 1;
-                    let Some(inner) = open.pop() else { return Ok(operands) };
-                    let arguments = std::mem::replace(&mut operands, inner.outer);
-                    self.nested(scope, inner.opcode, inner.word, inner.span, inner.shape, arguments)?
+                    let Some(mut inner) = open.pop() else { return Ok(operands) };
+                    let arguments = std::mem::replace(&mut operands, std::mem::take(&mut inner.outer));
+                    self.nested(scope, &inner, arguments)?
                 }
                 _ => match self.operand(scope, cur, open.len() + operands.len())? {
                     Operand::Value(id) => id,
-                    Operand::Opens(opcode, word, span, shape) => {
+                    Operand::Opens(opcode, step, word, span, shape) => {
                         if open.len() == DEPTH {
                             return fail("P014", span, format!("expected at most {DEPTH} operations within each other"));
                         }
-                        open.push(Open { opcode, word, span, shape, outer: std::mem::take(&mut operands) });
+                        open.push(Open { opcode, step, word, span, shape, outer: std::mem::take(&mut operands) });
                         continue;
                     }
                 },
@@ -78,14 +80,18 @@ impl<'t> Reader<'t> {
             if ahead.eat(b'(') {
                 *cur = ahead;
                 let (opcode, step) = self.opcode(word, span)?;
-                if step.is_some() || matches!(opcode.make, Make::Parameter | Make::Constant | Make::Opaque) {
+                let shape = shape.map(|(id, _)| id);
+                if step.is_none() && matches!(opcode.make, Make::Parameter | Make::Constant) {
+                    return self.nested_leaf(scope, cur, opcode, word, span, shape).map(Operand::Value);
+                }
+                if opcode.make == Make::Opaque {
                     return fail("P010", span, format!("expected the name of an operand, found `{word}(`"));
                 }
-                return Ok(Operand::Opens(opcode, word, span, shape.map(|(id, _)| id)));
+                return Ok(Operand::Opens(opcode, step, word, span, shape));
             }
         }
         let name = cur.name("an operand")?;
-        let mut id = match scope.names.get(name) {
+        let mut id = match scope.names.get(name).or_else(|| scope.generated.get(name)) {
             Some(&id) => id,
             None if scope.is_free => match shape {
                 Some((id, _)) => self.free_parameter(scope, Some(name), position, id, cur.since(at)),
@@ -124,22 +130,38 @@ impl<'t> Reader<'t> {
         Ok(id)
     }
 
-    fn nested(
-        &mut self,
-        scope: &mut Scope<'t>,
-        opcode: Opcode,
-        word: &'t str,
-        span: Span,
-        shape: Option<ShapeId>,
-        operands: Operands,
-    ) -> Res<InstrId> {
-        if let Some(arity) = opcode.arity
+    fn nested(&mut self, scope: &mut Scope<'t>, open: &Open<'t>, operands: Operands) -> Res<InstrId> {
+        let (word, span) = (open.word, open.span);
+        let mut attributes = Attributes::default();
+        if let Some(step) = open.step {
+            let draft = self.sugar(open.opcode, word, step, open.shape, operands, &mut attributes, span)?;
+            let name = format!("{}.anon", draft.op.opcode());
+            return Ok(self.define_unnamed(scope, name, draft, span));
+        }
+        if let Some(arity) = open.opcode.arity
             && usize::from(arity) != operands.len()
         {
             return fail("P040", span, format!("expected {arity} operands of `{word}`, found {}", operands.len()));
         }
-        let draft = self.build(&opcode, word, shape, operands, &mut super::attributes::Attributes::default(), span)?;
+        let draft = self.build(&open.opcode, word, open.shape, operands, &mut attributes, span)?;
         Ok(self.define_unnamed(scope, format!("{word}.anon"), draft, span))
+    }
+
+    /// A parameter or a constant in the place of an operand.
+    fn nested_leaf(
+        &mut self,
+        scope: &mut Scope<'t>,
+        cur: &mut Cursor<'t>,
+        opcode: Opcode,
+        word: &str,
+        span: Span,
+        shape: Option<ShapeId>,
+    ) -> Res<InstrId> {
+        let (shape, op) = self.leaf(cur, opcode.make, word, span, shape)?;
+        let number = if let Op::Parameter { number } = op { Some(number) } else { None };
+        let id = self.define_unnamed(scope, format!("{word}.anon"), Draft { shape, op, operands: Operands::new() }, span);
+        scope.parameters.extend(number.map(|n| (n, id)));
+        Ok(id)
     }
 
     /// A parameter for an operand of a single instruction.
@@ -158,5 +180,5 @@ impl<'t> Reader<'t> {
 
 enum Operand<'t> {
     Value(InstrId),
-    Opens(Opcode, &'t str, Span, Option<ShapeId>),
+    Opens(Opcode, Option<Step>, &'t str, Span, Option<ShapeId>),
 }

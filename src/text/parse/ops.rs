@@ -197,7 +197,7 @@ impl<'t> Reader<'t> {
         let dimensions = if b.attributes.has(A::Dimensions) {
             b.ints(A::Dimensions)
         } else {
-            let shape = shape.or_else(|| b.operands.first().map(|&o| self.module.instr(o).shape));
+            // Without a written shape XLA takes none, which it then refuses.
             let rank = shape.and_then(|s| self.module.shapes.array(s)).map_or(0, |a| a.dims.len());
             (0..i64::try_from(rank).expect("a rank is small")).collect()
         };
@@ -395,7 +395,7 @@ fn scan(b: &mut Builder<'_, '_>) -> Res<Op> {
         dimension: b.one_int(A::Dimensions)?,
         num_carries: b.int(A::NumCarries)?,
         is_reverse: b.is(A::IsReverse),
-        is_associative: b.flag(A::IsAssociative),
+        is_associative: Some(b.is(A::IsAssociative)),
         to_apply: b.comp(A::ToApply)?,
     };
     if !usize::try_from(scan.num_carries).is_ok_and(|n| n <= b.operands.len()) {

@@ -39,6 +39,8 @@ pub(super) struct Scope<'t> {
     pub(super) broken: FxHashSet<&'t str>,
     /// `name#index` that was read before.
     pub(super) parts: FxHashMap<(InstrId, i64), InstrId>,
+    /// The names that were made for instructions without one; the text may use them.
+    pub(super) generated: FxHashMap<Box<str>, InstrId>,
     /// Instructions that the text does not name.
     pub(super) unnamed: Vec<InstrId>,
     pub(super) order: Vec<InstrId>,
@@ -154,7 +156,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// Gives names to what the text did not name, and in a scheduled module to all but the first of instructions with one name.
+    /// Gives names to the computations that the text did not name.
     fn name_the_unnamed(&mut self) {
         if !self.unnamed.is_empty() {
             let mut taken: FxHashSet<Box<str>> = self.module.listing.iter().map(|&c| self.module.comp(c).name.clone()).collect();
@@ -162,20 +164,6 @@ impl<'t> Reader<'t> {
                 let base = std::mem::take(&mut self.module.computations[comp].name);
                 self.module.computations[comp].name = Module::fresh_name(&base, &mut taken);
             }
-        }
-        if !self.module.is_scheduled {
-            return;
-        }
-        let mut taken: FxHashSet<&str> = FxHashSet::default();
-        taken.reserve(self.module.instructions.len());
-        let twice: Vec<InstrId> = self.module.live().map(|(_, id)| id).filter(|&id| !taken.insert(&self.module.instr(id).name)).collect();
-        if twice.is_empty() {
-            return;
-        }
-        let mut taken: FxHashSet<Box<str>> = taken.into_iter().map(Box::from).collect();
-        for id in twice {
-            let name = Module::fresh_name(&self.module.instr(id).name.clone(), &mut taken);
-            self.module.instructions[id].name = name;
         }
     }
 

@@ -14,14 +14,12 @@ pub(super) fn sharding(cur: &mut Cursor<'_>) -> Res<Sharding> {
 }
 
 fn from_node(text: &str, node: Node<'_>) -> Res<Sharding> {
-    let inner: Vec<Node<'_>> = node.into_inner().collect();
-    match &*inner {
-        [single] if single.as_rule() == Rule::single_sharding => one(text, single),
-        tuple => {
-            let tuple = tuple.iter().map(|s| one(text, s)).collect::<Res<_>>()?;
-            Ok(Sharding { kind: ShardingKind::Tuple, tuple, ..Sharding::default() })
-        }
+    let Some(inner) = node.into_inner().next() else { return Ok(Sharding::default()) };
+    if inner.as_rule() == Rule::single_sharding {
+        return one(text, &inner);
     }
+    let tuple = inner.into_inner().map(|s| one(text, &s)).collect::<Res<_>>()?;
+    Ok(Sharding { kind: ShardingKind::Tuple, tuple, ..Sharding::default() })
 }
 
 /// `domain={kind="sharding", entry={…}, exit={…}}`.

@@ -85,6 +85,9 @@ pub(super) fn may_overwrite(module: &Module, id: InstrId, operand: usize, output
     let i = module.instr(id);
     let k = usize::try_from(output).expect("it is an index");
     match &i.op {
+        // What an operation says of itself is believed.
+        Op::Fusion(fusion) if fusion.aliasing.iter().any(|a| usize::try_from(a.operand) == Ok(operand)) => true,
+        Op::CustomCall(call) if call.aliasing.iter().any(|a| usize::try_from(a.operand) == Ok(operand)) => true,
         Op::Fusion(fusion) => pointwise(module, fusion.calls, operand, k),
         Op::Collective(_) | Op::Sort { .. } => operand == k,
         Op::Scatter(_) => operand == k || operand < i.operands.len() / 2,
