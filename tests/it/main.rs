@@ -9,5 +9,6 @@ mod interp_equiv;
 mod machine;
 mod plan;
 mod roundtrip;
+mod ops;
 mod tidy;
 mod verify;
