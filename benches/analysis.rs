@@ -3,9 +3,7 @@
 
 use divan::Bencher;
 use offc::analysis::Analyses;
-use offc::ir::{
-    AliasEntry, ArrayShape, Binary, Computation, DEVICE, InstrId, Instruction, Module, Op, Primitive, Shape, ShapeId,
-};
+use offc::ir::{AliasEntry, ArrayShape, Binary, Computation, DEVICE, InstrId, Instruction, Module, Op, Primitive, Shape, ShapeId};
 
 fn main() {
     divan::main();

@@ -249,7 +249,7 @@ fn concatenate(arrays: &[&Array], dimension: usize) -> Array {
 /// The `i`-th of `n` equal parts in a dimension.
 fn part(array: &Array, dimension: usize, i: usize, n: usize) -> Result<Array, String> {
     let size = array.dims[dimension];
-    if size % n != 0 {
+    if !size.is_multiple_of(n) {
         return Err(format!("dimension {dimension} of {size} elements does not part into {n}"));
     }
     let mut dims = array.dims.clone();

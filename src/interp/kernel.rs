@@ -96,7 +96,7 @@ pub struct Call {
     /// Results.
     pub outputs: Vec<View>,
     /// The function; it fails with a reason.
-    pub function: Box<dyn Fn(Vec<Array>) -> Result<Vec<Array>, String>>,
+    pub function: ArrayFunction,
 }
 
 /// Where a result may be written over an operand without a copy: it begins as that operand.
@@ -119,3 +119,6 @@ pub struct Kernel {
     /// Results that begin as operands.
     pub in_place: Vec<InPlace>,
 }
+
+/// A function of whole arrays; it fails with a reason.
+pub type ArrayFunction = Box<dyn Fn(Vec<Array>) -> Result<Vec<Array>, String>>;

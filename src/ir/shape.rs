@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 use super::{DEVICE, ElementType, EntityVec, ShapeId, Unknown};
 
 /// The shape of a value.
+#[expect(clippy::large_enum_variant, reason = "nearly all shapes are arrays, and each is stored once")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
     /// An array.

@@ -477,11 +477,9 @@ fn row_fusion(
         }
     }
     let mut same = |module: &mut Module, id: InstrId| module.instr(id).shape;
-    let row_and_index: Vec<InstrId> = module.instr(sink.write.update).operands[1..]
-        .to_vec()
-        .into_iter()
-        .map(|o| builder.clone_dag(module, o, &mut written, &mut same, taken))
-        .collect();
+    let written_operands = module.instr(sink.write.update).operands.clone();
+    let row_and_index: Vec<InstrId> =
+        written_operands[1..].iter().copied().map(|o| builder.clone_dag(module, o, &mut written, &mut same, taken)).collect();
     let (row, index) = (row_and_index[0], row_and_index[1..].to_vec());
     // The update on rows.
     let outputs: Vec<InstrId> = match module.instr(module.comp(update_comp).root).op {

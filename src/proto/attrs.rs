@@ -184,7 +184,6 @@ struct Entry {
 wire!(Entry { 1 key, 2 value });
 
 /// `TriangularSolveOptions`.
-#[expect(clippy::struct_excessive_bools, reason = "the message has them")]
 pub(super) struct TriangularSolve {
     pub left_side: bool,
     pub lower: bool,

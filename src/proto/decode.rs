@@ -131,7 +131,8 @@ impl Reader {
         m.take_all(4);
         m.take_all(7);
         computation.proto_id = to_ir_id(id);
-        computation.thread = Option::pick(&mut m, 8, &mut self.cx)?.filter(|t: &Box<str>| !t.is_empty());
+        let thread: Option<Box<str>> = Option::pick(&mut m, 8, &mut self.cx)?;
+        computation.thread = thread.filter(|t| !t.is_empty());
         computation.backend_config = FieldCodec::pick(&mut m, 9, &mut self.cx)?;
         let mut ids = FxHashMap::default();
         let mut listing = Vec::new();

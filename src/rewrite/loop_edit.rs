@@ -118,7 +118,7 @@ impl LoopEdit {
         mut added: impl FnMut(&'s NewElement) -> InstrId,
     ) -> crate::ir::Operands {
         let old = &module.instr(tuple).operands;
-        kept.iter().map(|&n| old[n]).chain(self.add.iter().map(|new| added(new))).collect()
+        kept.iter().map(|&n| old[n]).chain(self.add.iter().map(&mut added)).collect()
     }
 
     /// For each added element, the new take that stands for it.

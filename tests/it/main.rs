@@ -1,14 +1,14 @@
 //! The one integration test binary: a module for each kind of test.
 
-mod cli;
 mod analysis;
+mod cli;
 mod conformance;
 mod filetests;
 mod interp;
 mod interp_equiv;
 mod machine;
+mod ops;
 mod plan;
 mod roundtrip;
-mod ops;
 mod tidy;
 mod verify;

@@ -46,11 +46,7 @@ pub(super) static TABLE: &[Explanation] = &[
         title: "nested too deep",
         text: "Shapes, operands, literals and inline computations may nest, but not without bound: so deep a nest is no program but an accident.",
     },
-    Explanation {
-        code: "P015",
-        title: "a number is out of range",
-        text: "The number does not fit the field it is for.",
-    },
+    Explanation { code: "P015", title: "a number is out of range", text: "The number does not fit the field it is for." },
     Explanation {
         code: "P020",
         title: "an attribute is said twice",
@@ -61,11 +57,7 @@ pub(super) static TABLE: &[Explanation] = &[
         title: "this attribute does not belong here",
         text: "The attribute is known, but not for this opcode; XLA rejects it too.",
     },
-    Explanation {
-        code: "P022",
-        title: "an attribute is missing",
-        text: "The opcode means nothing without the attribute named.",
-    },
+    Explanation { code: "P022", title: "an attribute is missing", text: "The opcode means nothing without the attribute named." },
     Explanation {
         code: "P023",
         title: "unknown attribute (warning)",
@@ -86,16 +78,8 @@ pub(super) static TABLE: &[Explanation] = &[
         title: "an attribute has a value that it cannot have",
         text: "The value reads well but means nothing for this attribute: an unknown word, a wrong number of elements, parts that contradict.",
     },
-    Explanation {
-        code: "P030",
-        title: "two computations have one name",
-        text: "Names of computations are unique in a module.",
-    },
-    Explanation {
-        code: "P031",
-        title: "no such computation",
-        text: "A computation must stand before the instruction that calls it.",
-    },
+    Explanation { code: "P030", title: "two computations have one name", text: "Names of computations are unique in a module." },
+    Explanation { code: "P031", title: "no such computation", text: "A computation must stand before the instruction that calls it." },
     Explanation {
         code: "P032",
         title: "two entry computations",
@@ -106,16 +90,8 @@ pub(super) static TABLE: &[Explanation] = &[
         title: "a computation without instructions, or a module without computations",
         text: "A computation returns the value of its root, so it has at least one instruction; a module has at least one computation.",
     },
-    Explanation {
-        code: "P034",
-        title: "two roots",
-        text: "A computation has one ROOT; without one, its last instruction is the root.",
-    },
-    Explanation {
-        code: "P035",
-        title: "two instructions have one name",
-        text: "Names of instructions are unique in a computation.",
-    },
+    Explanation { code: "P034", title: "two roots", text: "A computation has one ROOT; without one, its last instruction is the root." },
+    Explanation { code: "P035", title: "two instructions have one name", text: "Names of instructions are unique in a computation." },
     Explanation {
         code: "P036",
         title: "no such instruction",
@@ -132,11 +108,7 @@ pub(super) static TABLE: &[Explanation] = &[
         title: "the signature contradicts the root",
         text: "The result shape that a computation's signature declares must be that of its root, layouts aside.",
     },
-    Explanation {
-        code: "P040",
-        title: "wrong number of operands",
-        text: "The opcode takes another number of operands.",
-    },
+    Explanation { code: "P040", title: "wrong number of operands", text: "The opcode takes another number of operands." },
     Explanation {
         code: "P041",
         title: "an operand has another shape than declared",
@@ -167,11 +139,7 @@ pub(super) static TABLE: &[Explanation] = &[
         title: "a constant does not match its shape",
         text: "Braces nest as deep as the array has dimensions, and each level has as many elements as the shape says.",
     },
-    Explanation {
-        code: "P052",
-        title: "a constant element is out of range",
-        text: "The element type cannot hold the value.",
-    },
+    Explanation { code: "P052", title: "a constant element is out of range", text: "The element type cannot hold the value." },
     Explanation {
         code: "P060",
         title: "asynchronous operations do not form a chain",

@@ -149,8 +149,8 @@ impl Dot {
         let scratch_for =
             |from: &super::run::Bound<'_>| vec![Block::zeros(lane(from.element()), 0), Block::Int(Vec::new()), Block::Int(Vec::new())];
         let (mut left_scratch, mut right_scratch) = (scratch_for(&left), scratch_for(&right));
-        let mut panel = vec![T::ZERO; DEPTH * COLUMNS];
-        let mut strip = vec![T::ZERO; ROWS * DEPTH];
+        let mut panel = [T::ZERO; DEPTH * COLUMNS];
+        let mut strip = [T::ZERO; ROWS * DEPTH];
         let mut sums = vec![T::ZERO; self.rows.min(1024) * COLUMNS.min(self.columns.next_multiple_of(TILE.1))];
         let mut result = Block::zeros(lane(self.to.element), 0);
         for batch in 0..self.batch {

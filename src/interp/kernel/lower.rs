@@ -254,7 +254,7 @@ impl Builder<'_> {
                     self.note_in_place(&from, &to);
                 }
                 self.store(base, &to);
-                let part = to.clone().dynamic_slice(&indices, &self.dims(update).to_vec());
+                let part = to.clone().dynamic_slice(&indices, self.dims(update));
                 self.store(update, &part);
                 Value::Array(self.view(to))
             }

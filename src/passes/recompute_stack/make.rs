@@ -3,9 +3,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::loops::{Access, Kind, Loop, Read};
-use crate::ir::{
-    ArrayShape, Binary, InstrId, Insertion, Instruction, Literal, LiteralValue, Module, Op, Primitive, Shape, ShapeId,
-};
+use crate::ir::{ArrayShape, Binary, Insertion, InstrId, Instruction, Literal, LiteralValue, Module, Op, Primitive, Shape, ShapeId};
 use crate::passes::trim_outputs::prune_fusion;
 use crate::plan::is_pure;
 use crate::rewrite::{FusedBuilder, LoopEdit, LoopHandle, NewElement, define_take};
@@ -92,7 +90,9 @@ impl<'p> Maker<'p> {
     fn new(module: &Module, pair: &'p Pair, set: &[usize], taken: FxHashSet<Box<str>>) -> Self {
         let mut stored = FxHashMap::default();
         for (other, stack) in pair.stacks.iter().enumerate() {
-            if !set.contains(&other) && let Some(value) = stored_value(module, stack) {
+            if !set.contains(&other)
+                && let Some(value) = stored_value(module, stack)
+            {
                 stored.entry(value).or_insert(other);
             }
         }
@@ -409,7 +409,8 @@ impl<'p> Maker<'p> {
         }
         clear_controls(module, producer.body, &gone);
         module.splice(producer.body, self.producer_inserted, &gone);
-        let mut gone: FxHashSet<InstrId> = stacks.iter().flat_map(|s| self.pair.producer.elements[s.from].results.iter().copied()).collect();
+        let mut gone: FxHashSet<InstrId> =
+            stacks.iter().flat_map(|s| self.pair.producer.elements[s.from].results.iter().copied()).collect();
         for stack in &stacks {
             let mut at = self.pair.consumer.elements[stack.to].initial;
             while let Op::Bitcast = module.instr(at).op {
@@ -527,8 +528,11 @@ fn replace_read(module: &mut Module, maker: &mut Maker<'_>, stack: &Stack, read:
             let parameter = *module.comp(calls).parameters.get(number)?;
             // All slices of this parameter show the same row.
             let order = module.comp(calls).order.clone();
-            let slices: Vec<InstrId> =
-                order.iter().copied().filter(|&i| matches!(module.instr(i).op, Op::DynamicSlice { .. }) && module.instr(i).operands[0] == parameter).collect();
+            let slices: Vec<InstrId> = order
+                .iter()
+                .copied()
+                .filter(|&i| matches!(module.instr(i).op, Op::DynamicSlice { .. }) && module.instr(i).operands[0] == parameter)
+                .collect();
             if slices.is_empty() || order.iter().any(|&i| module.instr(i).operands.contains(&parameter) && !slices.contains(&i)) {
                 return None;
             }
@@ -584,7 +588,13 @@ fn stack_of(array: &ArrayShape, rows: i64) -> Option<ArrayShape> {
     (layout.tiles.is_empty() && array.dims.iter().all(|d| !d.dynamic)).then_some(stacked)
 }
 
-fn zero_index(module: &mut Module, builder: &mut FusedBuilder, index: InstrId, stack: InstrId, taken: &mut FxHashSet<Box<str>>) -> Vec<InstrId> {
+fn zero_index(
+    module: &mut Module,
+    builder: &mut FusedBuilder,
+    index: InstrId,
+    stack: InstrId,
+    taken: &mut FxHashSet<Box<str>>,
+) -> Vec<InstrId> {
     let rank = module.shapes.array(module.instr(stack).shape).map_or(1, |a| a.dims.len());
     if rank < 2 {
         return Vec::new();

@@ -60,7 +60,10 @@ fn stack(module: &Module, users: &Users, loops: &[Loop], producer: &Loop, from: 
     let element = &producer.elements[from];
     let Kind::Stack(write) = element.kind else { return None };
     let rows = module.shapes.array(module.instr(element.initial).shape)?.dims.first()?.size;
-    if (write.index.scale, write.index.offset) != (1, 0) || !write.index.covers(producer.trips?, rows) || !producer.reads(module, users, from)?.is_empty() {
+    if (write.index.scale, write.index.offset) != (1, 0)
+        || !write.index.covers(producer.trips?, rows)
+        || !producer.reads(module, users, from)?.is_empty()
+    {
         return None;
     }
     let &[result] = element.results.as_slice() else { return None };

@@ -85,6 +85,7 @@ impl<'t> Reader<'t> {
         Ok((shape, cur.since(start)))
     }
 
+    #[expect(clippy::type_complexity, reason = "thread and backend config, each said or not")]
     fn computation_attributes(&mut self, cur: &mut Cursor<'t>) -> Res<(Option<Box<str>>, Option<Box<[u8]>>)> {
         let (mut thread, mut config) = (None, None);
         while cur.eat(b',') {
@@ -104,7 +105,7 @@ impl<'t> Reader<'t> {
                 return fail("P020", span, format!("expected each attribute once, found `{name}` twice"));
             }
         }
-        Ok((thread.filter(|t: &Box<str>| **t != *"main" && !t.is_empty()), config.filter(|c: &Box<[u8]>| !c.is_empty())))
+        Ok((thread.filter(|t| !matches!(&**t, "main" | "")), config.filter(|c| !<[u8]>::is_empty(c))))
     }
 
     /// The instructions up to and with the closing brace. Errors are kept; reading goes on at the next instruction.

@@ -47,6 +47,7 @@ pub(super) fn shape(module: &mut Module, op: &Op, operands: &[InstrId]) -> Fit<S
     })
 }
 
+#[expect(clippy::large_enum_variant, reason = "it lives for one instruction")]
 enum Inferred {
     Id(ShapeId),
     New(Shape),

@@ -73,7 +73,7 @@ impl<'t> Reader<'t> {
                 indices_are_sorted: b.is(A::IndicesAreSorted),
             })),
             Make::Scatter => {
-                if b.operands.len() % 2 == 0 {
+                if b.operands.len().is_multiple_of(2) {
                     return b.fail("P040", format!("expected an odd number of operands of `scatter`, found {}", b.operands.len()));
                 }
                 Op::Scatter(Box::new(Scatter {
@@ -319,7 +319,7 @@ fn compare(b: &mut Builder<'_, '_>) -> Res<Op> {
 }
 
 fn pairs(b: &Builder<'_, '_>) -> Res<()> {
-    if b.operands.len() % 2 == 0 {
+    if b.operands.len().is_multiple_of(2) {
         return Ok(());
     }
     b.fail("P040", format!("expected an even number of operands of `{}`, found {}", b.word, b.operands.len()))
