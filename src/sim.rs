@@ -12,6 +12,15 @@
 //! counted as often as it runs; while a copy from before the loop is under way, iterations are played or skipped up to its end. A computation
 //! is so played once from empty queues, and as often again as copies outside it end inside it: linear in the size of the program however
 //! deep its loops nest. Of a conditional the branch is played that takes longer by itself.
+//!
+//! Against an independent model (`scripts/oracle/judge.py`) at equal rates (device memory 3 TB/s, link 50 GB/s each way, no launch latency) the
+//! step of every module of the test corpus agrees to 0.02 %, but for what is meant to differ:
+//! * the judge lets `AllocateBuffer` write what it allocates, here it runs no kernel (`gpt3_1b3_offload`: -0.55 % of the step, -0.74 points of
+//!   its ratio to `gpt3_1b3_none`);
+//! * the judge takes half of operands and results for a collective's bytes, here a ring passes `(n - 1) / n` of the whole
+//!   ([`crate::cost::collective`]): half as much again on eight GPUs at the same rate (`llama3_8b_fsdp8` +0.7 %, `gpt3_13b_none_fsdp8` +18 %,
+//!   the 175B steps on 64 GPUs +53 and +69 %);
+//! * the judge prices convolutions by their bytes, here by their arithmetic (`resnet50` +21 %, `vit_b16` +0.3 %).
 
 mod engine;
 mod lanes;

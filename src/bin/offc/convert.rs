@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::files::Pending;
-use crate::input::{Emit, load_telling};
+use crate::input::load_telling;
 use crate::outcome::Failure;
-use crate::output::{Target, encode};
+use crate::output::{Emit, Target, encode};
 use crate::terminal::Style;
 
 /// Arguments of `offc convert`.
@@ -27,8 +27,8 @@ pub struct Args {
 pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     let target = Target::of(&args.output);
     let loaded = load_telling(&args.input, style)?;
-    let emit = target.emit(args.emit, loaded.form.other())?;
-    let bytes = encode(&loaded.module, emit, target.gzip, &crate::files::name(&args.input))?;
+    let form = target.form(args.emit, Emit::of(&loaded.form).other(), &loaded.form)?;
+    let bytes = encode(&loaded.module, &form, &crate::files::name(&args.input))?;
     match target.path {
         None => crate::files::print(&bytes),
         Some(path) => Pending::write(path, bytes)?.commit(),

@@ -2,33 +2,14 @@
 
 use std::path::Path;
 
-use clap::ValueEnum;
 use offc::diag::{Diagnostic, render};
+use offc::format::{self, Form};
 use offc::ir::Module;
 use offc::verify::verify;
 
 use crate::files;
 use crate::outcome::{BadInput, Failure, tell};
 use crate::terminal::Style;
-
-/// The forms in which modules are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Emit {
-    /// HLO text
-    Hlo,
-    /// HloModuleProto
-    Pb,
-}
-
-impl Emit {
-    /// The one that this is not.
-    pub fn other(self) -> Self {
-        match self {
-            Self::Hlo => Self::Pb,
-            Self::Pb => Self::Hlo,
-        }
-    }
-}
 
 /// A module that was read.
 #[derive(Debug)]
@@ -40,19 +21,21 @@ pub struct Loaded {
     /// The text that spans point into; empty for a proto.
     pub text: Vec<u8>,
     /// The form it had.
-    pub form: Emit,
+    pub form: Form,
 }
 
 /// Reads a module; errors are in the failure, with everything that must be told.
 pub fn load(path: &Path) -> Result<Loaded, Failure> {
     let bytes = files::read(path)?;
-    // Until content is recognised.
-    let is_text = !bytes.contains(&0);
-    let read = if is_text { offc::text::parse(&bytes).map(|p| (p.module, p.warnings)) } else { offc::proto::decode(&bytes) };
-    let text = if is_text { bytes } else { Vec::new() };
-    match read {
-        Ok((module, diagnostics)) => Ok(Loaded { module, diagnostics, text, form: if is_text { Emit::Hlo } else { Emit::Pb } }),
-        Err(diagnostics) => Err(Failure::Input(Some(BadInput { name: files::name(path), text, diagnostics }))),
+    match format::read(&bytes) {
+        Ok(input) => {
+            Ok(Loaded { module: input.module, diagnostics: input.warnings, text: input.text.unwrap_or_default(), form: input.form })
+        }
+        Err(bad) => Err(Failure::Input(Some(BadInput {
+            name: files::name(path),
+            text: bad.text.unwrap_or_default(),
+            diagnostics: bad.diagnostics,
+        }))),
     }
 }
 

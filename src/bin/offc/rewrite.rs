@@ -8,9 +8,9 @@ use offc::units::Bytes;
 
 use crate::device::MachineArgs;
 use crate::files::{self, Pending};
-use crate::input::{Emit, Loaded, load_telling};
+use crate::input::{Loaded, load_telling};
 use crate::outcome::{BadInput, Failure, tell};
-use crate::output::{Target, encode};
+use crate::output::{Emit, Target, encode};
 use crate::summary::Summary;
 use crate::terminal::{Progress, Style};
 
@@ -67,13 +67,13 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     let machine = args.machine.machine(&args.device)?;
     let target = Target::of(&args.output);
     let loaded = load_telling(&args.input, style)?;
-    let emit = target.emit(args.emit, loaded.form)?;
+    let form = target.form(args.emit, Emit::of(&loaded.form), &loaded.form)?;
     let options = RewriteOptions { machine, memory: args.memory, host_memory: args.machine.host_memory, pipeline: args.passes.clone() };
     let progress = Progress::start("planning");
     let rewritten = rewrite(&loaded.module, &options).map_err(|t| failure(t, &loaded, args))?;
     let floor = floor(&loaded, &options, &rewritten);
     drop(progress);
-    let bytes = encode(&rewritten.module, emit, target.gzip, &crate::files::name(&args.input))?;
+    let bytes = encode(&rewritten.module, &form, &crate::files::name(&args.input))?;
     let summary = Summary::of(&options, &rewritten, floor);
 
     let mut pending = Vec::new();

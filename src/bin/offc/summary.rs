@@ -27,7 +27,9 @@ pub struct Summary<'r> {
     slowdown: f64,
     transfers: Transfers,
     recomputes: Recomputes,
-    /// What the passes tell.
+    /// Whether any step changed the program.
+    changed: bool,
+    /// What the steps tell that changed it, in order.
     log: Vec<String>,
     decisions: &'r [Decision],
 }
@@ -100,7 +102,8 @@ impl<'r> Summary<'r> {
             slowdown: if before.step.is_zero() { 1.0 } else { after.step.ratio(before.step) },
             transfers,
             recomputes,
-            log: rewritten.log.entries.iter().map(|e| format!("{}: {}", e.pass, e.text)).collect(),
+            changed: rewritten.log.entries.iter().any(|e| e.changed),
+            log: rewritten.log.entries.iter().filter(|e| e.changed).map(|e| format!("{}: {}", e.pass, e.text)).collect(),
             decisions: &rewritten.plan.decisions,
         }
     }
@@ -128,19 +131,26 @@ impl<'r> Summary<'r> {
         if let Some(floor) = self.floor {
             writeln!(out, "{:8}{:>11}             lowest peak these steps find", "floor", floor.to_string())?;
         }
-        if self.decisions.is_empty() {
-            return writeln!(out, "\nnothing was moved and nothing is made again");
+        if self.before.device <= self.budget && self.decisions.is_empty() && !self.changed {
+            return writeln!(out, "\nit fits as it is: nothing was changed");
+        }
+        writeln!(out)?;
+        for line in &self.log {
+            writeln!(out, "{line}")?;
         }
         let Transfers { out: sent, back, out_bytes, back_bytes } = self.transfers;
         let slower = (self.slowdown - 1.0) * 100.0;
         let wait = self.after.copy_wait_ns - self.before.copy_wait_ns;
-        writeln!(out, "\ntransfers   {sent} out ({out_bytes}), {back} back ({back_bytes})")?;
+        writeln!(out, "transfers   {sent} out ({out_bytes}), {back} back ({back_bytes})")?;
         writeln!(
             out,
             "recomputes  {} values ({}) by {} instructions",
             self.recomputes.values, self.recomputes.bytes, self.recomputes.instructions
         )?;
         writeln!(out, "slowdown    {slower:+.2} % predicted, of it waiting for copies {wait}")?;
+        if self.decisions.is_empty() {
+            return Ok(());
+        }
         writeln!(out, "\n{} decisions, the largest first:", self.decisions.len())?;
         let mut largest: Vec<&Decision> = self.decisions.iter().collect();
         largest.sort_by_key(|d| std::cmp::Reverse(d.bytes));

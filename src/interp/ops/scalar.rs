@@ -122,6 +122,11 @@ pub(super) fn total_order(element: Primitive, bits: Bits) -> i64 {
     if signed < 0 { signed ^ i64::MAX } else { signed }
 }
 
+/// A number that orders as integers (and `pred`) of the type do.
+pub(super) fn int_order(element: Primitive, bits: Bits) -> i128 {
+    int::order(element, bits as u64)
+}
+
 /// `clamp(low, x, high)`: the smaller of `high` and the larger of `low` and `x`; NaN where one is.
 pub fn clamp(element: Primitive, low: Bits, x: Bits, high: Bits) -> Bits {
     binary(Binary::Minimum, element, binary(Binary::Maximum, element, low, x), high)

@@ -1,5 +1,8 @@
 //! Attributes of an instruction: `, name=value` after the operands.
 
+use std::sync::LazyLock;
+
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::cursor::{Cursor, begins_word};
@@ -27,8 +30,10 @@ macro_rules! attributes {
                 match self { $(Self::$variant => $name),* }
             }
             /// The attribute of that spelling.
+            #[inline]
             fn from_name(name: &str) -> Option<Self> {
-                match name { $($name => Some(Self::$variant),)* _ => None }
+                static TABLE: LazyLock<FxHashMap<&'static str, Attr>> = LazyLock::new(|| Attr::ALL.iter().map(|&a| (a.name(), a)).collect());
+                TABLE.get(name).copied()
             }
         }
     };
@@ -68,14 +73,14 @@ attributes! {
 
 impl Attr {
     /// The attribute as a set.
-    pub(super) fn bit(self) -> u128 {
+    pub(super) const fn bit(self) -> u128 {
         1 << (self as u32)
     }
 }
 
 /// What every opcode allows.
-fn common_attributes() -> u128 {
-    [
+const COMMON: u128 = {
+    let all = [
         Attr::Metadata,
         Attr::BackendConfig,
         Attr::FrontendAttributes,
@@ -84,10 +89,14 @@ fn common_attributes() -> u128 {
         Attr::Statistics,
         Attr::ParameterReplication,
         Attr::Origin,
-    ]
-    .into_iter()
-    .fold(0, |set, a| set | a.bit())
-}
+    ];
+    let (mut set, mut i) = (0, 0);
+    while i < all.len() {
+        set |= all[i].bit();
+        i += 1;
+    }
+    set
+};
 
 /// The value of an attribute that some opcode gives a meaning.
 #[derive(Debug)]
@@ -161,7 +170,7 @@ impl<'t> Reader<'t> {
             let name = cur.key("an attribute name")?;
             let span = Span::new(start, cur.at - 1);
             let attr = Attr::from_name(name);
-            let allowed = attr.is_some_and(|a| (opcode.allowed | common_attributes()) & a.bit() != 0 || may_grow(opcode, a));
+            let allowed = attr.is_some_and(|a| (opcode.allowed | COMMON) & a.bit() != 0 || may_grow(opcode, a));
             match attr {
                 Some(attr) if allowed => {
                     if out.has(attr) {

@@ -193,6 +193,11 @@ impl<'t> Cursor<'t> {
     }
     /// A quoted string, after blanks, without its quotes and escapes.
     pub(super) fn string(&mut self) -> Res<Cow<'t, [u8]>> {
+        let (raw, escaped, at) = self.raw_string()?;
+        if escaped { strings::unescape(raw, at).map(Cow::Owned) } else { Ok(Cow::Borrowed(raw.as_bytes())) }
+    }
+    /// What stands between quotes, whether it has escapes, and where it begins.
+    fn raw_string(&mut self) -> Res<(&'t str, bool, usize)> {
         let quote = self.peek();
         if quote != b'"' && quote != b'\'' {
             return self.expected("a string");
@@ -203,33 +208,30 @@ impl<'t> Cursor<'t> {
         let mut end = body;
         let mut escaped = false;
         loop {
-            match self.text[end..].find([char::from(quote), '\\']) {
+            match bytes.get(end) {
                 None => return fail("P011", Span::new(start, start + 1), "expected the end of the string, found the end of the file"),
-                Some(n) if bytes[end + n] == b'\\' => {
+                Some(b'\\') => {
                     escaped = true;
-                    let next = self.text[end + n + 1..].chars().next().map_or(0, char::len_utf8);
-                    end += n + 1 + next;
+                    end += 1 + self.text[end + 1..].chars().next().map_or(0, char::len_utf8);
                 }
-                Some(n) => {
-                    end += n;
-                    break;
-                }
+                Some(&byte) if byte == quote => break,
+                Some(_) => end += 1,
             }
         }
         self.at = end + 1;
-        let raw = &self.text[body..end];
-        if escaped { strings::unescape(raw, body).map(Cow::Owned) } else { Ok(Cow::Borrowed(raw.as_bytes())) }
+        Ok((&self.text[body..end], escaped, body))
     }
     /// A quoted string that is text.
     pub(super) fn text_string(&mut self) -> Res<Cow<'t, str>> {
         self.blanks();
         let start = self.at;
-        match self.string()? {
-            Cow::Borrowed(bytes) => Ok(String::from_utf8_lossy(bytes)),
-            Cow::Owned(bytes) => match String::from_utf8(bytes) {
-                Ok(text) => Ok(Cow::Owned(text)),
-                Err(_) => fail("P012", self.since(start), "expected text, found a string whose escapes are not UTF-8"),
-            },
+        let (raw, escaped, at) = self.raw_string()?;
+        if !escaped {
+            return Ok(Cow::Borrowed(raw));
+        }
+        match String::from_utf8(strings::unescape(raw, at)?) {
+            Ok(text) => Ok(Cow::Owned(text)),
+            Err(_) => fail("P012", self.since(start), "expected text, found a string whose escapes are not UTF-8"),
         }
     }
     /// A JSON dictionary as read, after blanks: balanced braces, strings skipped, otherwise any bytes.

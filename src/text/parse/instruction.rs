@@ -11,7 +11,7 @@ use crate::diag::{Diagnostic, Span};
 use crate::ir::{InstrId, Instruction, Op, Opaque, Operands, ShapeId};
 
 /// Bytes of a line in which the head of an instruction is looked for as printed.
-const WINDOW: usize = 2048;
+const WINDOW: usize = 256;
 
 /// What stands before the operands.
 #[derive(Clone, Copy)]

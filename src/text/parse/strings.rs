@@ -72,13 +72,15 @@ pub(super) fn is_reserved(word: &str) -> bool {
 
 /// Whether a word is an element type, which cannot be the name of an instruction at all.
 pub(super) fn is_type_name(word: &str) -> bool {
-    word.len() <= 13 && matches!(word.as_bytes()[0], b'b' | b'c' | b'f' | b'o' | b'p' | b's' | b't' | b'u') && {
-        matches!(word, "token" | "opaque") || Primitive::from_name(word).is_some()
+    // Names of instructions are many and types few: look at the first bytes before comparing.
+    match word.as_bytes() {
+        [b's' | b'u' | b'f' | b'c', digit, ..] | [b'b', b'f', digit, ..] if digit.is_ascii_digit() => Primitive::from_name(word).is_some(),
+        _ => matches!(word, "pred" | "token" | "opaque"),
     }
 }
 
 fn is_keyword(word: &str) -> bool {
-    matches!(
+    matches!(word.as_bytes()[0], b't' | b'f' | b'i' | b'n' | b'H' | b'E' | b'R' | b'F' | b'S' | b'm' | b'r' | b'l' | b's' | b'u') && matches!(
         word,
         "true"
             | "false"

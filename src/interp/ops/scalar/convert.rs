@@ -30,7 +30,7 @@ pub fn convert(from: Primitive, to: Primitive, bits: Bits) -> Bits {
             _ => of_f64(to, to_f32(from, bits).into()),
         },
         _ if to == Primitive::Pred => (bits != 0).into(),
-        _ if !to.is_float() => bits & (Bits::MAX >> (128 - to.bits())),
+        _ if !to.is_float() => u128::from(int::signed(from, bits as u64).cast_unsigned()) & (Bits::MAX >> (128 - to.bits())),
         _ => {
             let value = int::order(from, bits as u64);
             match to {
@@ -66,8 +66,7 @@ pub fn reduce_precision(element: Primitive, exponent_bits: i32, mantissa_bits: i
     let magnitude = bits ^ sign;
     let infinity = ((1u64 << own_exponent) - 1) << own_mantissa;
     if magnitude > infinity {
-        // Without a mantissa there is no NaN.
-        return if mantissa > 0 { bits.into() } else { (sign | infinity).into() };
+        return bits.into();
     }
     let dropped = own_mantissa - mantissa;
     let rounded = if dropped == 0 {

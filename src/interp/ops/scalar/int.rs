@@ -1,7 +1,8 @@
 //! Integers and `pred`: everything wraps, nothing traps.
 //!
 //! Division by zero gives all ones (-1, or the largest unsigned number), and leaves the dividend as the remainder; shifts by the width or
-//! more give what shifting one by one would; a negative power is the whole part of the reciprocal.
+//! more give what shifting one by one would; a negative power is the whole part of the reciprocal. XLA takes an odd
+//! number's exponent modulo 64, and so do we.
 
 use crate::ir::{Binary, Primitive, Unary};
 
@@ -97,7 +98,10 @@ fn power(element: Primitive, base: u64, exponent: u64) -> u64 {
             _ => 0,
         };
     }
-    let (mut result, mut square, mut left) = (1u64, base, exponent);
+    let (mut result, mut square, mut left) = (1u64, base, exponent % 64);
+    if exponent >= 64 && base.is_multiple_of(2) {
+        return 0;
+    }
     while left > 0 {
         if left & 1 == 1 {
             result = result.wrapping_mul(square);

@@ -120,8 +120,11 @@ fn maximum_f32(a: f32, b: f32) -> f32 {
     if a.is_nan() || b.is_nan() { a + b } else { larger }
 }
 
-/// `libm::acosh` without its overflow: for large numbers it is the logarithm of twice the number.
+/// `libm::acosh` where it has no value, and without its overflow: for large numbers it is the logarithm of twice the number.
 fn acosh(x: f64) -> f64 {
+    if x < 1.0 {
+        return f64::NAN;
+    }
     if x > 1e300 { libm::log(x) + std::f64::consts::LN_2 } else { libm::acosh(x) }
 }
 
