@@ -306,6 +306,7 @@ fn reduce_precision(element: Primitive, exponent: i32, mantissa: i32, a: &Block,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interp::lanes::lane;
 
     fn floats(op: Elementwise, to: Primitive, args: &[&[f32]]) -> Vec<f32> {
         let blocks: Vec<Block> = args.iter().map(|a| Block::F32(a.to_vec())).collect();
