@@ -7,6 +7,7 @@
 
 mod attr;
 mod calls;
+mod compare;
 mod edit;
 mod element;
 pub mod float;
@@ -18,6 +19,7 @@ mod shape;
 mod sharding;
 
 pub use attr::*;
+pub use compare::same;
 pub use edit::Insertion;
 pub use element::{ElementType, Primitive};
 pub use header::*;

@@ -3,6 +3,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use super::array::Array;
+use crate::ir::Primitive;
+
 /// A block of bytes that several values may lie in. Cheap to clone: clones are the same memory. It belongs to one thread.
 #[derive(Clone, Debug)]
 pub struct Buffer(Rc<[Cell<u8>]>);
@@ -86,6 +89,18 @@ impl Place {
     /// A place of its own, poisoned.
     pub fn fresh(bytes: usize) -> Self {
         Self { buffer: Buffer::filled(bytes, POISON), offset: 0, bytes, stamp: 0 }
+    }
+    /// A place of its own that holds an array's bytes.
+    pub fn of_bytes_of(array: &Array) -> Self {
+        let place = Self::fresh(array.data.len());
+        place.buffer.write(0, &array.data);
+        place
+    }
+    /// The array of that type whose bytes it holds, in the logical order.
+    pub fn to_array(&self, element: Primitive, dims: &[usize]) -> Array {
+        let mut array = Array::zeros(element, dims);
+        self.buffer.read(self.offset, &mut array.data);
+        array
     }
     /// Whether two places share a byte.
     pub fn overlaps(&self, other: &Self) -> bool {

@@ -4,7 +4,7 @@
 //! element type, so a result depends on nothing but its operands' bits. The common operations have a loop each, which the compiler
 //! vectorises; it computes the same.
 
-use super::lanes::{Block, round, wrap};
+use super::lanes::{Block, complex_bits, complex_of, round, wrap};
 use super::ops::scalar::{self, Bits};
 use crate::ir::{Binary, Direction, Primitive, Unary, float};
 
@@ -109,21 +109,6 @@ macro_rules! constant {
 /// The bits of a number in an integer lane.
 fn bits_of(element: Primitive, value: i64) -> Bits {
     Bits::from(value.cast_unsigned() & (u64::MAX >> (64 - element.bits())))
-}
-
-/// The bits of a number in a complex lane.
-fn complex_bits(element: Primitive, [re, im]: [f64; 2]) -> Bits {
-    match element {
-        Primitive::C64 => Bits::from((re as f32).to_bits()) | Bits::from((im as f32).to_bits()) << 32,
-        _ => Bits::from(re.to_bits()) | Bits::from(im.to_bits()) << 64,
-    }
-}
-
-fn complex_of(element: Primitive, bits: Bits) -> [f64; 2] {
-    match element {
-        Primitive::C64 => [f64::from(f32::from_bits(bits as u32)), f64::from(f32::from_bits((bits >> 32) as u32))],
-        _ => [f64::from_bits(bits as u64), f64::from_bits((bits >> 64) as u64)],
-    }
 }
 
 fn unary(op: Unary, from: Primitive, a: &Block, out: &mut Block) {
@@ -305,6 +290,7 @@ fn reduce_precision(element: Primitive, exponent: i32, mantissa: i32, a: &Block,
 
 #[cfg(test)]
 mod tests {
+    use super::super::lanes::lane;
     use super::*;
     use crate::interp::lanes::lane;
 

@@ -9,13 +9,16 @@
 //! A reduction combines `init` with the elements of each result in the row-major order of its operand, whatever the layout and
 //! whatever else the loop does: equal programs give equal bits.
 
+mod assemble;
 mod build;
 mod contraction;
 mod dot;
+mod gemm;
 mod indexed;
 mod lower;
 mod run;
 mod shape;
+mod special;
 
 pub use dot::Dot;
 pub use lower::{compile, function};
@@ -25,7 +28,6 @@ use super::array::Array;
 use super::buffer::Buffer;
 use super::tape::{Applied, Register, Tape};
 use super::view::{Access, View};
-use crate::ir::Primitive;
 
 /// Elements of a block.
 pub const BLOCK: usize = 1024;
@@ -116,6 +118,4 @@ pub struct Kernel {
     pub consts: Vec<Buffer>,
     /// Results that begin as operands.
     pub in_place: Vec<InPlace>,
-    /// Types and numbers of elements of the results.
-    pub outs: Vec<(Primitive, usize)>,
 }

@@ -6,6 +6,7 @@
 use std::sync::OnceLock;
 
 use super::buffer::Buffer;
+use super::ops::Bits;
 use super::ops::scalar::{bf16_from_f32, f16_from_f32, f16_to_f32};
 use crate::ir::{Primitive, float};
 
@@ -72,6 +73,36 @@ impl Block {
             (Self::Int(to), Self::Int(from)) => to[at..at + range.len()].copy_from_slice(&from[range]),
             (Self::Complex(to), Self::Complex(from)) => to[at..at + range.len()].copy_from_slice(&from[range]),
             _ => unreachable!("blocks of one kind"),
+        }
+    }
+    /// The bits of its first number, which is of an element type.
+    pub fn bits(&self, element: Primitive) -> Bits {
+        match self {
+            Self::F32(v) => match element {
+                Primitive::F32 => v[0].to_bits().into(),
+                Primitive::BF16 => bf16_from_f32(v[0]).into(),
+                Primitive::F16 => f16_from_f32(v[0]).into(),
+                p => float::encode(p, f64::from(v[0])).into(),
+            },
+            Self::F64(v) => v[0].to_bits().into(),
+            Self::Int(v) => Bits::from(v[0].cast_unsigned() & (u64::MAX >> (64 - element.bits()))),
+            Self::Complex(v) => complex_bits(element, v[0]),
+        }
+    }
+    /// Overwrites its first number, which is of an element type, by its bits.
+    pub fn set_bits(&mut self, element: Primitive, bits: Bits) {
+        match self {
+            Self::F32(v) => {
+                v[0] = match element {
+                    Primitive::F32 => f32::from_bits(bits as u32),
+                    Primitive::BF16 => f32::from_bits((bits as u32) << 16),
+                    Primitive::F16 => f16_to_f32(bits as u16),
+                    p => small_floats(p)[bits as usize & 0xff],
+                }
+            }
+            Self::F64(v) => v[0] = f64::from_bits(bits as u64),
+            Self::Int(v) => v[0] = wrap(element, bits as i64),
+            Self::Complex(v) => v[0] = complex_of(element, bits),
         }
     }
     /// Fills the whole block with one of its kind's numbers.
@@ -222,6 +253,22 @@ impl Memory<'_> {
                 at += run.stride;
             }
         }
+    }
+}
+
+/// The bits of a number in a complex lane.
+pub fn complex_bits(element: Primitive, [re, im]: [f64; 2]) -> Bits {
+    match element {
+        Primitive::C64 => Bits::from((re as f32).to_bits()) | Bits::from((im as f32).to_bits()) << 32,
+        _ => Bits::from(re.to_bits()) | Bits::from(im.to_bits()) << 64,
+    }
+}
+
+/// The number in a complex lane of some bits.
+pub fn complex_of(element: Primitive, bits: Bits) -> [f64; 2] {
+    match element {
+        Primitive::C64 => [f64::from(f32::from_bits(bits as u32)), f64::from(f32::from_bits((bits >> 32) as u32))],
+        _ => [f64::from_bits(bits as u64), f64::from_bits((bits >> 64) as u64)],
     }
 }
 

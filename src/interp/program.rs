@@ -1,11 +1,13 @@
 //! A program made ready: every instruction compiled, or named as one that cannot be run.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
 use super::error::Error;
 use super::kernel::{ArrayType, Kernel, compile, function, leaves};
+use super::ops::rng::INITIAL_STATE;
 use super::tape::Applied;
 use crate::ir::{CollectiveKind, CompId, EntityMap, InstrId, Module, Op};
 
@@ -20,6 +22,8 @@ pub struct Program<'m> {
     kernels: EntityMap<InstrId, Option<Rc<Kernel>>>,
     /// The functions of collectives.
     functions: FxHashMap<InstrId, Rc<Applied>>,
+    /// The state of the random numbers.
+    random: Rc<Cell<u128>>,
     /// The operands that nobody reads after an instruction, in its computation.
     pub(super) dying: FxHashMap<InstrId, Vec<InstrId>>,
     /// Get-tuple-elements after which nobody asks for that part of the tuple.
@@ -81,6 +85,7 @@ impl<'m> Program<'m> {
             module,
             kernels: EntityMap::with_default(None),
             functions: FxHashMap::default(),
+            random: Rc::new(Cell::new(INITIAL_STATE)),
             dying: FxHashMap::default(),
             last_part: EntityMap::with_default(false),
         };
@@ -102,7 +107,7 @@ impl<'m> Program<'m> {
             ArrayType::of(module, shape)?;
         }
         if way(module, id)? == Way::Kernel {
-            self.kernels[id] = Some(Rc::new(compile(module, id)?));
+            self.kernels[id] = Some(Rc::new(compile(module, id, &self.random)?));
         }
         if let Op::Collective(op) = &module.instr(id).op {
             if let Some(to_apply) = op.to_apply {

@@ -4,7 +4,8 @@ use smallvec::SmallVec;
 
 use super::elementwise::{Elementwise, apply};
 use super::lanes::{Block, Lane};
-use crate::ir::Primitive;
+use super::ops::Bits;
+use crate::ir::{Binary, Primitive};
 
 /// A register of a tape.
 pub type Register = u32;
@@ -114,15 +115,45 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// The operation, if the function does nothing but apply one to its two parameters in order.
-    pub fn as_binary(&self) -> Option<crate::ir::Binary> {
+    /// The operation, if the function does nothing but apply one to its two parameters.
+    pub fn as_binary(&self) -> Option<Binary> {
+        use Binary::{Add, And, Maximum, Minimum, Multiply, Or, Xor};
         match self.tape.steps.as_slice() {
-            [Step::Compute { op: Elementwise::Binary(op), args, to, .. }]
-                if args.as_slice() == [0, 1] && self.outputs == [*to] && self.params.len() == 2 =>
-            {
-                Some(*op)
+            [Step::Compute { op: Elementwise::Binary(op), args, to, .. }] if self.outputs == [*to] && self.params.len() == 2 => {
+                let turned = matches!(op, Add | And | Maximum | Minimum | Multiply | Or | Xor) && args.as_slice() == [1, 0];
+                (turned || args.as_slice() == [0, 1]).then_some(*op)
             }
             _ => None,
+        }
+    }
+    /// The function, ready to be called.
+    pub fn caller(&self) -> Caller<'_> {
+        Caller { function: self, blocks: self.tape.blocks(1) }
+    }
+}
+
+/// Calls an applied function on single elements, given and returned as their bits.
+#[derive(Debug)]
+pub struct Caller<'f> {
+    function: &'f Applied,
+    blocks: Vec<Block>,
+}
+
+impl Caller<'_> {
+    /// Computes the results of the arguments.
+    pub fn call(&mut self, args: impl IntoIterator<Item = Bits>) -> impl Iterator<Item = Bits> + '_ {
+        for ((block, &element), bits) in self.blocks.iter_mut().zip(&self.function.params).zip(args) {
+            block.set_bits(element, bits);
+        }
+        self.function.tape.run(&mut self.blocks, |_, _| unreachable!("an applied function reads nothing"));
+        let outputs = self.function.outputs.iter().zip(&self.function.results);
+        outputs.map(|(&output, &element)| self.blocks[output as usize].bits(element))
+    }
+    /// Reduces values into accumulators.
+    pub fn combine(&mut self, accumulators: &mut [Bits], values: &[Bits]) {
+        let args: SmallVec<[Bits; 4]> = accumulators.iter().chain(values).copied().collect();
+        for (to, from) in accumulators.iter_mut().zip(self.call(args)) {
+            *to = from;
         }
     }
 }

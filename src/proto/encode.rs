@@ -4,7 +4,7 @@
 //! of an unmodified module is the one that was read. New computations and instructions get ids in XLA's style: an instruction's
 //! is the computation's times 2³² plus a number of its own.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::attrs::FrontendAttributes;
 use super::codec::{FieldCodec, put_message};
@@ -27,7 +27,7 @@ pub fn encode(module: &Module) -> Result<Vec<u8>, Vec<Diagnostic>> {
     let mut rest = Rest::of(&module.proto.unknown);
     w.payloads = rest.values(22).filter_map(|v| if let Value::Bytes(b) = v { Some(b) } else { None }).collect();
     let order = module.callees_first();
-    let e = Encoder { module, ids: Ids::assign(module, &order), fusions: fusions(module) };
+    let e = Encoder { module, ids: Ids::assign(module, &order), fusions: fusions(module), renamed: renamed(module, &order) };
     w.bytes(1, module.name.as_bytes());
     if !rest.take_mark(2) {
         w.bytes(2, module.entry().name.as_bytes());
@@ -51,6 +51,14 @@ pub fn encode(module: &Module) -> Result<Vec<u8>, Vec<Diagnostic>> {
 fn fusions(module: &Module) -> FxHashSet<CompId> {
     let calls = |id: InstrId| if let Op::Fusion(f) = &module.instr(id).op { Some(f.calls) } else { None };
     module.live().filter_map(|(_, id)| calls(id)).collect()
+}
+
+/// New names of instructions whose names an earlier one bears: text scopes names by computation, a proto does not.
+fn renamed(module: &Module, order: &[CompId]) -> FxHashMap<InstrId, Box<str>> {
+    let live = || order.iter().flat_map(|&c| module.comp(c).order.iter().copied());
+    let mut taken = FxHashSet::default();
+    let again: Vec<InstrId> = live().filter(|&id| !taken.insert(module.instr(id).name.clone())).collect();
+    again.into_iter().map(|id| (id, Module::fresh_name(&module.instr(id).name, &mut taken))).collect()
 }
 
 /// The ids of all live computations and instructions.
@@ -114,6 +122,7 @@ struct Encoder<'m> {
     module: &'m Module,
     ids: Ids,
     fusions: FxHashSet<CompId>,
+    renamed: FxHashMap<InstrId, Box<str>>,
 }
 
 impl Encoder<'_> {
@@ -146,9 +155,9 @@ impl Encoder<'_> {
             w.bytes(1, comp.name.as_bytes());
             let listing = if comp.proto_listing.len() == comp.order.len() { &comp.proto_listing } else { &comp.order };
             for &instr in listing {
-                self.instruction(module.instr(instr), self.ids.instructions[instr], w);
+                self.instruction(instr, w);
             }
-            put_message(&program_shape(module, comp), w, 4, rest);
+            put_message(&self.program_shape(comp), w, 4, rest);
             self.ids.computations[id].put(w, 5, rest);
             self.ids.instructions[comp.root].put(w, 6, rest);
             self.fusions.contains(&id).put(w, 7, rest);
@@ -157,18 +166,32 @@ impl Encoder<'_> {
         });
     }
 
-    fn instruction(&self, instr: &Instruction, id: i64, w: &mut Writer<'_>) {
+    fn name(&self, id: InstrId) -> &str {
+        self.renamed.get(&id).unwrap_or(&self.module.instr(id).name)
+    }
+
+    fn program_shape(&self, comp: &Computation) -> ProgramShape {
+        let shape = |&id: &InstrId| ShapeMessage(self.module.instr(id).shape);
+        ProgramShape {
+            parameters: comp.parameters.iter().map(shape).collect(),
+            result: Some(shape(&comp.root)),
+            names: comp.parameters.iter().map(|&p| self.name(p).into()).collect(),
+        }
+    }
+
+    fn instruction(&self, id: InstrId, w: &mut Writer<'_>) {
+        let instr = self.module.instr(id);
         let attrs = &*instr.attrs;
         w.message(2, Rest::of(&attrs.unknown), |w, rest| {
             let start = w.out.len();
-            w.bytes(1, instr.name.as_bytes());
+            w.bytes(1, self.name(id).as_bytes());
             w.bytes(2, instr.op.opcode().as_bytes());
             put_message(&ShapeMessage(instr.shape), w, 3, rest);
             match &attrs.metadata {
                 Some(metadata) => put_message(&**metadata, w, 7, rest),
                 None => put_message(&Metadata::default(), w, 7, rest),
             }
-            id.put(w, 35, rest);
+            self.ids.instructions[id].put(w, 35, rest);
             let ids = |ids: &[InstrId]| ids.iter().map(|&i| self.ids.instructions[i]).collect::<Vec<i64>>();
             ids(&instr.operands).put(w, 36, rest);
             ids(&instr.control_predecessors).put(w, 37, rest);
@@ -201,14 +224,6 @@ impl Encoder<'_> {
             let called: Vec<i64> = instr.op.called().iter().map(|&c| self.ids.computations[c]).collect();
             called.put(w, 38, rest);
         }
-    }
-}
-
-fn program_shape(module: &Module, comp: &Computation) -> ProgramShape {
-    ProgramShape {
-        parameters: comp.parameters.iter().map(|&p| ShapeMessage(module.instr(p).shape)).collect(),
-        result: Some(ShapeMessage(module.instr(comp.root).shape)),
-        names: comp.parameters.iter().map(|&p| module.instr(p).name.clone()).collect(),
     }
 }
 

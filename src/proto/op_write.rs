@@ -110,7 +110,9 @@ pub(super) fn op(module: &Module, instr: &Instruction, w: &mut Writer<'_>, rest:
             vec![op.dimension].put(w, 14, rest);
             op.is_reverse.put(w, 94, rest);
             op.num_carries.put(w, 95, rest);
-            op.is_associative.map_or(0, |yes| if yes { 1 } else { 2 }).put(w, 96, rest);
+            // Left out of a text it means no; left out of a proto, nothing.
+            let unsaid = if instr.proto_id == 0 { 2 } else { 0 };
+            op.is_associative.map_or(unsaid, |yes| if yes { 1 } else { 2 }).put(w, 96, rest);
         }
         Op::Sort { dimension, is_stable, .. } => {
             vec![*dimension].put(w, 14, rest);

@@ -229,9 +229,13 @@ impl<'a> Message<'a> {
             put_bytes(&mut self.kept, number, content);
         }
     }
+    /// Keeps a byte string, even an empty one.
+    pub fn keep_bytes(&mut self, number: u32, content: &[u8]) {
+        put_bytes(&mut self.kept, number, content);
+    }
     /// Marks a field that was understood but needs to be known as present when written.
     pub fn keep_mark(&mut self, number: u32) {
-        put_bytes(&mut self.kept, number, &[]);
+        self.keep_bytes(number, &[]);
     }
     /// Returns a field that was only looked at.
     pub fn give_back(&mut self, field: Field<'a>) {

@@ -8,6 +8,7 @@ mod interp;
 mod interp_equiv;
 mod machine;
 mod plan;
+mod roundtrip;
 mod ops;
 mod tidy;
 mod verify;

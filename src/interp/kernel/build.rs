@@ -1,17 +1,21 @@
 //! Builds kernels: the graph of views and elementwise operations, and the loops that compute it.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use super::assemble::{Assembler, move_bits};
 use super::shape::ArrayType;
 use super::{Action, InPlace, Kernel, Loop, Reduction, Sink};
 use crate::interp::array::Array;
 use crate::interp::buffer::Buffer;
 use crate::interp::elementwise::Elementwise;
-use crate::interp::lanes::{Block, lane};
-use crate::interp::tape::{Allocator, Applied, Register, Step, Tape};
-use crate::interp::view::{Access, Slot, View, coalesce};
-use crate::ir::{Entity, EntityMap, EntityVec, InstrId, Module, Primitive, SliceDim};
+use crate::interp::lanes::lane;
+use crate::interp::tape::{Applied, Register, Tape};
+use crate::interp::view::{Slot, View, coalesce};
+use crate::ir::{Entity, EntityVec, InstrId, Module, Primitive, SliceDim};
 
 /// Why an instruction cannot be run.
 pub type Unsupported = String;
@@ -31,7 +35,7 @@ impl Entity for NodeId {
 
 /// How a value of the graph comes to be.
 #[derive(Clone)]
-enum Source {
+pub(super) enum Source {
     /// It stands in memory.
     View(View),
     /// It is computed.
@@ -44,10 +48,10 @@ enum Source {
     Argument(Register),
 }
 
-struct Node {
-    element: Primitive,
+pub(super) struct Node {
+    pub(super) element: Primitive,
     dims: Vec<usize>,
-    source: Source,
+    pub(super) source: Source,
 }
 
 /// A value of an instruction: an array, or values in a tuple. Tokens are empty tuples.
@@ -132,20 +136,33 @@ struct Pending {
 /// Builds one kernel.
 pub struct Builder<'m> {
     pub(super) module: &'m Module,
-    nodes: EntityVec<NodeId, Node>,
+    pub(super) nodes: EntityVec<NodeId, Node>,
     pub(super) kernel: Kernel,
     pending: Vec<Pending>,
     /// Where results of instructions are to be put, since they are (moved) results of the kernel.
     targets: FxHashMap<(InstrId, usize), View>,
+    /// Where results of matrix products were put.
+    pub(super) placed: FxHashMap<(InstrId, usize), View>,
+    /// The state of the program's random numbers.
+    pub(super) random: Rc<Cell<u128>>,
     /// Nesting of computations that are being lowered.
     pub(super) depth: usize,
 }
 
 impl<'m> Builder<'m> {
     /// A kernel that does nothing yet.
-    pub fn new(module: &'m Module) -> Self {
-        let kernel = Kernel { actions: Vec::new(), temps: Vec::new(), consts: Vec::new(), in_place: Vec::new(), outs: Vec::new() };
-        Self { module, nodes: EntityVec::new(), kernel, pending: Vec::new(), targets: FxHashMap::default(), depth: 0 }
+    pub fn new(module: &'m Module, random: Rc<Cell<u128>>) -> Self {
+        let kernel = Kernel { actions: Vec::new(), temps: Vec::new(), consts: Vec::new(), in_place: Vec::new() };
+        Self {
+            module,
+            nodes: EntityVec::new(),
+            kernel,
+            pending: Vec::new(),
+            targets: FxHashMap::default(),
+            placed: FxHashMap::default(),
+            random,
+            depth: 0,
+        }
     }
 
     // ---- values
@@ -212,10 +229,6 @@ impl<'m> Builder<'m> {
     /// Says that the `leaf`-th array of an instruction is to be put somewhere.
     pub fn set_target(&mut self, id: InstrId, leaf: usize, view: View) {
         self.targets.entry((id, leaf)).or_insert(view);
-    }
-    /// Where the `leaf`-th array of an instruction is to be put, if that is said.
-    pub fn target(&self, id: InstrId, leaf: usize) -> Option<&View> {
-        self.targets.get(&(id, leaf))
     }
     /// Memory for the `leaf`-th array of an instruction.
     pub fn destination(&mut self, id: Option<InstrId>, leaf: usize, element: Primitive, dims: &[usize]) -> View {
@@ -467,7 +480,6 @@ impl<'m> Builder<'m> {
 
     /// Makes the loops for the results and ends.
     pub fn finish(mut self, results: &[(NodeId, View)]) -> Kernel {
-        self.kernel.outs = results.iter().map(|(_, to)| (to.element, to.len())).collect();
         let mut rest: Vec<(NodeId, View)> = Vec::new();
         for (node, to) in results {
             match &self.nodes[*node].source {
@@ -534,29 +546,6 @@ impl<'m> Builder<'m> {
     }
 }
 
-/// Makes a loop that only moves elements one that moves bits: a NaN may not change on the way.
-fn move_bits(loads: &mut [Access], tape: &mut Tape, sinks: &mut [Sink]) {
-    let [load] = loads else { return };
-    let bits = match load.element.literal_bytes() {
-        1 => Primitive::U8,
-        2 => Primitive::U16,
-        4 => Primitive::U32,
-        8 => Primitive::U64,
-        _ => return,
-    };
-    let stores = sinks.iter().all(|s| matches!(s, Sink::Store { .. }));
-    if !stores || tape.steps.len() > 1 || load.slot == Slot::Index {
-        return;
-    }
-    load.element = bits;
-    tape.registers.fill(lane(bits));
-    for sink in sinks {
-        if let Sink::Store { to, .. } = sink {
-            to.element = bits;
-        }
-    }
-}
-
 /// Whether two views are of the same memory in the same order.
 fn same(a: &View, b: &View) -> bool {
     a.slot == b.slot
@@ -564,108 +553,4 @@ fn same(a: &View, b: &View) -> bool {
         && a.dynamic.is_empty()
         && b.dynamic.is_empty()
         && coalesce(&a.dims, &a.strides) == coalesce(&b.dims, &b.strides)
-}
-
-/// Turns the graph behind some values into a tape.
-struct Assembler {
-    registers: EntityMap<NodeId, Option<Register>>,
-    uses: EntityMap<NodeId, u32>,
-    loads: Vec<Access>,
-    steps: Vec<Step>,
-    allocator: Allocator,
-    /// Whether constants become splats, since there is no loop.
-    scalars: bool,
-}
-
-impl Assembler {
-    /// Counts uses, so that registers can be given back. Roots are never.
-    fn new(builder: &Builder<'_>, roots: &[NodeId]) -> Self {
-        let mut uses = EntityMap::with_default(0);
-        let mut stack: Vec<NodeId> = roots.to_vec();
-        while let Some(id) = stack.pop() {
-            uses[id] += 1;
-            if uses[id] > 1 {
-                continue;
-            }
-            match &builder.nodes[id].source {
-                Source::Compute { args, .. } => stack.extend(args),
-                Source::Reshaped(inner) => stack.push(*inner),
-                _ => {}
-            }
-        }
-        for &root in roots {
-            uses[root] = u32::MAX;
-        }
-        Self {
-            registers: EntityMap::with_default(None),
-            uses,
-            loads: Vec::new(),
-            steps: Vec::new(),
-            allocator: Allocator::default(),
-            scalars: false,
-        }
-    }
-
-    fn assemble(&mut self, builder: &mut Builder<'_>, roots: &[NodeId]) {
-        let mut stack: Vec<(NodeId, bool)> = roots.iter().rev().map(|&r| (r, false)).collect();
-        while let Some((id, ready)) = stack.pop() {
-            if self.registers[id].is_some() {
-                continue;
-            }
-            match builder.nodes[id].source.clone() {
-                Source::Compute { op, from, args } => {
-                    if !ready {
-                        stack.push((id, true));
-                        stack.extend(args.iter().rev().map(|&a| (a, false)));
-                        continue;
-                    }
-                    let element = builder.nodes[id].element;
-                    let inputs = args.iter().map(|&a| self.registers[a].expect("operands come first")).collect();
-                    let to = self.allocator.take(lane(element));
-                    self.steps.push(Step::Compute { op, from, element, args: inputs, to });
-                    self.registers[id] = Some(to);
-                    for &arg in &args {
-                        self.release(builder, arg);
-                    }
-                }
-                Source::Reshaped(inner) => {
-                    if !ready {
-                        stack.push((id, true));
-                        stack.push((inner, false));
-                        continue;
-                    }
-                    self.registers[id] = self.registers[inner];
-                    // The register is the inner value's; it must outlive both.
-                    self.uses[inner] = u32::MAX;
-                }
-                Source::View(view) => {
-                    let to = self.allocator.take(lane(view.element));
-                    self.registers[id] = Some(to);
-                    if let (true, Slot::Const(number)) = (self.scalars, view.slot) {
-                        let mut value = Block::zeros(lane(view.element), 1);
-                        let memory =
-                            crate::interp::lanes::Memory { buffer: &builder.kernel.consts[number], offset: 0, element: view.element };
-                        let at = view.base.unsigned_abs();
-                        memory.load(crate::interp::lanes::Run { at, len: 1, stride: 0 }, &mut value, 0);
-                        self.steps.push(Step::Splat { value, to });
-                    } else {
-                        self.loads.push(view.access());
-                        self.steps.push(Step::Load { access: self.loads.len() - 1, to });
-                    }
-                }
-                Source::Pending { .. } => unreachable!("reductions are settled before anything reads them"),
-                Source::Argument(register) => self.registers[id] = Some(register),
-            }
-        }
-    }
-
-    fn release(&mut self, builder: &Builder<'_>, id: NodeId) {
-        if self.uses[id] == u32::MAX || matches!(builder.nodes[id].source, Source::Argument(_) | Source::Reshaped(_)) {
-            return;
-        }
-        self.uses[id] -= 1;
-        if self.uses[id] == 0 {
-            self.allocator.give_back(self.registers[id].expect("a value that is used has a register"));
-        }
-    }
 }

@@ -4,7 +4,7 @@ use super::Action;
 use super::build::{Builder, NodeId, Unsupported, Value};
 use super::dot::{Dot, algorithm_type};
 use super::shape::ArrayType;
-use crate::ir::{DotDims, InstrId, Op, Primitive};
+use crate::ir::{DotDims, InstrId, Primitive};
 
 fn sizes(values: &[i64]) -> Result<Vec<usize>, Unsupported> {
     values.iter().map(|&v| usize::try_from(v).map_err(|_| format!("expected a number of at least 0, found {v}"))).collect()
@@ -62,15 +62,5 @@ impl Builder<'_> {
             rounded,
         })));
         Ok(())
-    }
-
-    /// What no loop computes: by the operation's own function.
-    pub(super) fn special(&mut self, id: InstrId, operands: &[Value]) -> Result<Value, Unsupported> {
-        let _ = operands;
-        let instr = self.module.instr(id);
-        Err(match &instr.op {
-            Op::CustomCall(call) => format!("custom call `{}`", call.target),
-            op => format!("opcode `{}`", op.opcode()),
-        })
     }
 }

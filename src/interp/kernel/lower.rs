@@ -1,5 +1,8 @@
 //! Lowers instructions to the graph of a kernel.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::build::{Builder, Move, Unsupported, Value};
@@ -16,8 +19,8 @@ use crate::ir::{CompId, CompareType, InstrId, Literal, LiteralValue, Module, Op,
 const DEPTH: usize = 64;
 
 /// Compiles one instruction: its operands' arrays are the kernel's, so are the arrays of its result.
-pub fn compile(module: &Module, id: InstrId) -> Result<Kernel, Unsupported> {
-    let mut builder = Builder::new(module);
+pub fn compile(module: &Module, id: InstrId, random: &Rc<Cell<u128>>) -> Result<Kernel, Unsupported> {
+    let mut builder = Builder::new(module, random.clone());
     let instr = module.instr(id);
     let mut number = 0;
     let mut operands = Vec::with_capacity(instr.operands.len());
@@ -41,7 +44,7 @@ pub fn compile(module: &Module, id: InstrId) -> Result<Kernel, Unsupported> {
 
 /// Compiles a computation of scalars.
 pub fn function(module: &Module, comp: CompId) -> Result<Applied, Unsupported> {
-    Builder::new(module).function(comp)
+    Builder::new(module, Rc::default()).function(comp)
 }
 
 fn sizes(values: &[i64]) -> Result<Vec<usize>, Unsupported> {
@@ -49,7 +52,7 @@ fn sizes(values: &[i64]) -> Result<Vec<usize>, Unsupported> {
 }
 
 impl Builder<'_> {
-    fn param_value(&mut self, shape: ShapeId, number: &mut usize) -> Result<Value, Unsupported> {
+    pub(super) fn param_value(&mut self, shape: ShapeId, number: &mut usize) -> Result<Value, Unsupported> {
         Ok(match self.module.shapes.get(shape) {
             Shape::Tuple(parts) => Value::Tuple(parts.iter().map(|&p| self.param_value(p, number)).collect::<Result<_, _>>()?),
             Shape::Array(_) => {
@@ -99,7 +102,7 @@ impl Builder<'_> {
     }
 
     /// The result of a computation.
-    fn computation(&mut self, comp: CompId, args: Vec<Value>) -> Result<Value, Unsupported> {
+    pub(super) fn computation(&mut self, comp: CompId, args: Vec<Value>) -> Result<Value, Unsupported> {
         self.depth += 1;
         if self.depth > DEPTH {
             return Err(format!("computations nest deeper than {DEPTH}"));
@@ -131,7 +134,7 @@ impl Builder<'_> {
 
     /// A computation as a function of scalars.
     pub(super) fn function(&self, comp: CompId) -> Result<Applied, Unsupported> {
-        let mut inner = Builder::new(self.module);
+        let mut inner = Builder::new(self.module, self.random.clone());
         inner.depth = self.depth;
         let mut params = Vec::new();
         let mut args = Vec::new();
@@ -210,12 +213,18 @@ impl Builder<'_> {
                 }
                 self.elementwise(op, ty()?.element, &[array(0)?])
             }
-            Op::BitcastConvert => self.bitcast_convert(array(0)?, &ty()?)?,
+            Op::BitcastConvert => match self.bitcast_convert(array(0)?, &ty()?) {
+                Some(value) => value,
+                None => return self.special(id, operands),
+            },
 
             Op::Bitcast => {
                 let (from, to) = (ArrayType::of(self.module, self.module.instr(instr.operands[0]).shape)?, ty()?);
                 if from.element != to.element {
-                    return self.bitcast_convert(array(0)?, &to);
+                    return match self.bitcast_convert(array(0)?, &to) {
+                        Some(value) => Ok(value),
+                        None => self.special(id, operands),
+                    };
                 }
                 Value::Array(self.bitcast(array(0)?, &from, &to))
             }
@@ -336,14 +345,14 @@ impl Builder<'_> {
         node
     }
 
-    /// The same bytes as another type: of a dense copy, since elements may become narrower or wider.
-    fn bitcast_convert(&mut self, node: NodeId, to: &ArrayType) -> Result<Value, Unsupported> {
+    /// The same bytes as another type: of a dense copy, since elements may become narrower or wider. `None` where elements share bytes.
+    fn bitcast_convert(&mut self, node: NodeId, to: &ArrayType) -> Option<Value> {
         let from = self.element(node);
-        if from.bits() < 8 && from.bits() != to.element.bits() || to.element.bits() < 8 && from.bits() != to.element.bits() {
-            return Err(format!("bitcast-convert from `{}` to `{}`", from.name(), to.element.name()));
+        if (from.bits() < 8 || to.element.bits() < 8) && from.bits() != to.element.bits() {
+            return None;
         }
         let copy = self.copied(node);
-        Ok(Value::Array(self.view(View::dense(copy.slot, to.element, &to.dims))))
+        Some(Value::Array(self.view(View::dense(copy.slot, to.element, &to.dims))))
     }
 
     /// The start indices of a dynamic slice: a scalar each, or all in one array.

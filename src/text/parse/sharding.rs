@@ -66,7 +66,7 @@ fn one(text: &str, node: &Node<'_>) -> Res<Sharding> {
     for item in node.clone().into_inner() {
         if item.as_rule() == Rule::named_sharding {
             let named = Some(Box::new(named(text, item)?));
-            return Ok(Sharding { kind: ShardingKind::Other, named, ..Sharding::default() });
+            return Ok(Sharding { named, ..Sharding::default() });
         }
         if let Some(part) = item.into_inner().next() {
             items.add(text, &part)?;
