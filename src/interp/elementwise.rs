@@ -292,7 +292,6 @@ fn reduce_precision(element: Primitive, exponent: i32, mantissa: i32, a: &Block,
 mod tests {
     use super::super::lanes::lane;
     use super::*;
-    use crate::interp::lanes::lane;
 
     fn floats(op: Elementwise, to: Primitive, args: &[&[f32]]) -> Vec<f32> {
         let blocks: Vec<Block> = args.iter().map(|a| Block::F32(a.to_vec())).collect();
