@@ -22,7 +22,7 @@ fn step(n: usize) -> Module {
         id
     };
     let parameters: Vec<InstrId> = (0..n / 100)
-        .map(|i| define(&mut module, &mut comp, format!("p{i}"), shape(i), Op::Parameter { number: i64::try_from(i).unwrap() }, &[]))
+        .map(|i| define(&mut module, &mut comp, format!("p{i}"), shape(i), Op::Parameter { number: i64::try_from(i).expect("few parameters") }, &[]))
         .collect();
     let mut activations = vec![parameters[0]];
     for i in 1..n / 2 {
@@ -43,7 +43,7 @@ fn step(n: usize) -> Module {
     let elements: Vec<InstrId> = results.iter().map(|r| r.1).collect();
     let tuple = module.shapes.intern(Shape::Tuple(elements.iter().map(|&e| module.instr(e).shape).collect()));
     for (i, (k, _)) in results.iter().enumerate() {
-        let number = |n: usize| i64::try_from(n).unwrap();
+        let number = |n: usize| i64::try_from(n).expect("few values");
         let alias = AliasEntry { output: vec![number(i)], parameter: number(*k), index: Vec::new(), must: false };
         module.header.input_output_alias.push(alias);
     }
