@@ -80,28 +80,29 @@ pub(super) fn is_type_name(word: &str) -> bool {
 }
 
 fn is_keyword(word: &str) -> bool {
-    matches!(word.as_bytes()[0], b't' | b'f' | b'i' | b'n' | b'H' | b'E' | b'R' | b'F' | b'S' | b'm' | b'r' | b'l' | b's' | b'u') && matches!(
-        word,
-        "true"
-            | "false"
-            | "inf"
-            | "nan"
-            | "HloModule"
-            | "ENTRY"
-            | "ROOT"
-            | "FileLocations"
-            | "FileNames"
-            | "FunctionNames"
-            | "StackFrames"
-            | "maximal"
-            | "replicated"
-            | "manual"
-            | "last_tile_dim_replicate"
-            | "shard_as"
-            | "shard_like"
-            | "unknown"
-            | "unreduced"
-    )
+    matches!(word.as_bytes()[0], b't' | b'f' | b'i' | b'n' | b'H' | b'E' | b'R' | b'F' | b'S' | b'm' | b'r' | b'l' | b's' | b'u')
+        && matches!(
+            word,
+            "true"
+                | "false"
+                | "inf"
+                | "nan"
+                | "HloModule"
+                | "ENTRY"
+                | "ROOT"
+                | "FileLocations"
+                | "FileNames"
+                | "FunctionNames"
+                | "StackFrames"
+                | "maximal"
+                | "replicated"
+                | "manual"
+                | "last_tile_dim_replicate"
+                | "shard_as"
+                | "shard_like"
+                | "unknown"
+                | "unreduced"
+        )
 }
 
 #[cfg(test)]
