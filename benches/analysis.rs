@@ -22,7 +22,16 @@ fn step(n: usize) -> Module {
         id
     };
     let parameters: Vec<InstrId> = (0..n / 100)
-        .map(|i| define(&mut module, &mut comp, format!("p{i}"), shape(i), Op::Parameter { number: i64::try_from(i).expect("few parameters") }, &[]))
+        .map(|i| {
+            define(
+                &mut module,
+                &mut comp,
+                format!("p{i}"),
+                shape(i),
+                Op::Parameter { number: i64::try_from(i).expect("few parameters") },
+                &[],
+            )
+        })
         .collect();
     let mut activations = vec![parameters[0]];
     for i in 1..n / 2 {

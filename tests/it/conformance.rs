@@ -57,3 +57,45 @@ fn every_program_of_the_corpus_reads() {
         }
     }
 }
+
+/// The codes of what is wrong with a text.
+fn codes(text: &[u8]) -> Vec<&'static str> {
+    parse(text).err().into_iter().flatten().map(|d| d.code).collect()
+}
+
+#[test]
+fn bytes_that_are_no_text_are_shown() {
+    let errors = parse(b"HloModule m\nENTRY e { \xff }").expect_err("it is not UTF-8");
+    assert_eq!((errors[0].code, errors[0].labels[0].span.start), ("P001", 22));
+}
+
+#[test]
+fn reading_stops_after_a_hundred_errors() {
+    let text = format!("HloModule m\nENTRY e {{\n{}}}\n", "  a = f32[] negate(b)\n".repeat(500));
+    let codes = codes(text.as_bytes());
+    assert_eq!((codes.len(), codes.last().copied()), (101, Some("P003")));
+}
+
+#[test]
+fn a_cut_text_is_rejected() {
+    let text = "HloModule m\n\nENTRY e {\n  p = f32[2]{0} parameter(0), metadata={op_name=\"a\" stack_frame_id=1}\n  ROOT c = f32[2]{0} constant({1, 2})\n}\n";
+    assert!(parse(text.as_bytes()).is_ok());
+    for end in 0..text.len() - 2 {
+        assert!(parse(&text.as_bytes()[..end]).is_err(), "cut at {end}");
+    }
+}
+
+#[test]
+fn deep_nests_are_errors() {
+    let program = |line: String| format!("HloModule m\nENTRY e {{\n  p = f32[2] parameter(0)\n  ROOT r = {line}\n}}\n");
+    let n = 200_000;
+    for line in [
+        format!("f32[2] {}p{}", "negate(".repeat(n), ")".repeat(n)),
+        format!("{}f32[2]{} custom-call(p), custom_call_target=\"x\"", "(".repeat(n), ")".repeat(n)),
+        format!("f32[2] constant({}1{})", "{".repeat(n), "}".repeat(n)),
+        format!("f32[2] negate(p), sharding={}{}", "{".repeat(n), "}".repeat(n)),
+        format!("f32[2] negate(p), origin={{{}{}}}", "(".repeat(n), ")".repeat(n)),
+    ] {
+        assert!(!codes(program(line).as_bytes()).is_empty());
+    }
+}

@@ -6,6 +6,9 @@ use super::grammar::{self, Rule, children, read, span_of};
 use crate::diag::Span;
 use crate::ir::{Metadata, Origin, OriginalArray, Payload, ResultAccuracy, Statistics};
 
+/// Tuples within tuples of an origin.
+const ORIGIN_DEPTH: usize = 64;
+
 /// An integer of 32 bits.
 pub(super) fn int32(cur: &mut Cursor<'_>) -> Res<i32> {
     cur.blanks();
@@ -184,6 +187,10 @@ pub(super) fn origin(cur: &mut Cursor<'_>) -> Res<Origin> {
         loop {
             if cur.eat(b'(') {
                 if cur.peek() != b')' {
+                    // Each leaf keeps its whole path, so an unbounded depth would cost more memory than the text.
+                    if path.len() == ORIGIN_DEPTH {
+                        return fail("P014", cur.since(cur.at - 1), format!("expected at most {ORIGIN_DEPTH} tuples within each other"));
+                    }
                     path.push(0);
                     continue;
                 }

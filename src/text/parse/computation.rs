@@ -42,20 +42,30 @@ impl<'t> Reader<'t> {
             self.broken.insert(name);
             return Ok(());
         }
+        // The computation was read to its end: what is wrong with it as a whole is said, and reading goes on right behind it.
+        let body = Body { span, result, thread, backend_config };
+        let is_second = is_entry && entry.is_some();
+        match self.named_computation(name, name_span, is_second, scope, body) {
+            Ok(id) if is_entry => *entry = Some(id),
+            Ok(_) => {}
+            Err(f) => self.errors.fail(f),
+        }
+        Ok(())
+    }
+
+    fn named_computation(&mut self, name: &'t str, name_span: Span, is_second_entry: bool, scope: Scope<'t>, body: Body) -> Res<CompId> {
         if self.comps.contains_key(name) {
             return fail("P030", name_span, format!("expected each computation once, found `{name}` twice"));
         }
-        if is_entry && entry.is_some() {
+        if is_second_entry {
+            let start = body.span.start as usize;
             return fail("P032", Span::new(start, start + 5), "expected one `ENTRY`, found another");
         }
-        let id = self.finish_computation(name, scope, Body { span, result, thread, backend_config }).inspect_err(|_| {
+        let id = self.finish_computation(name, scope, body).inspect_err(|_| {
             self.broken.insert(name);
         })?;
         self.comps.insert(name, id);
-        if is_entry {
-            *entry = Some(id);
-        }
-        Ok(())
+        Ok(id)
     }
 
     /// `(p: shape, …) -> shape`: gives the result; the parameters are only looked at for their form, as in XLA.
@@ -125,7 +135,8 @@ impl<'t> Reader<'t> {
             }
             let start = cur.at;
             if let Err(f) = self.statement(&mut scope, cur) {
-                let from = f.place().unwrap_or(start).max(start);
+                // What was consumed is not read again: a computation in an attribute has said its errors.
+                let from = f.place().unwrap_or(start).max(cur.at);
                 self.keep(Err(f), &mut scope);
                 if self.errors.full() || self.resume(cur, from) {
                     break;

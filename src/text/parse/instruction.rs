@@ -13,6 +13,9 @@ use crate::ir::{InstrId, Instruction, Op, Opaque, Operands, ShapeId};
 /// Bytes of a line in which the head of an instruction is looked for as printed.
 const WINDOW: usize = 256;
 
+/// Bytes of an opcode that is not known; longer words are none.
+const LONGEST_OPCODE: usize = 64;
+
 /// What stands before the operands.
 #[derive(Clone, Copy)]
 struct Head<'t> {
@@ -246,8 +249,8 @@ impl<'t> Reader<'t> {
             return fail("P010", span, format!("expected an opcode, found `{word}`: `{base}` has no such asynchronous form"));
         }
         let plausible = word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') && !strings::is_reserved(word);
-        if !plausible {
-            return fail("P010", span, format!("expected an opcode, found `{word}`"));
+        if !plausible || word.len() > LONGEST_OPCODE {
+            return super::errors::expected(self.text, span.start as usize, "an opcode");
         }
         self.errors.warn(Diagnostic::warning("P024", format!("unknown opcode `{word}` is kept as read")).at(span, ""));
         Ok((Opcode { make: Make::Opaque, arity: None, allowed: 0, inferable: false }, None))

@@ -106,8 +106,13 @@ impl<'t> Reader<'t> {
         }
         let shape = self.new_leaf(cur, no_layout)?;
         let id = self.module.shapes.intern(shape);
-        if quick == Some(cur.at) && no_layout == NoLayout::Default {
-            self.shapes.insert(&cur.text[start..cur.at], id);
+        if let Some(end) = quick
+            && no_layout == NoLayout::Default
+            && cur.text[start..cur.at].trim_ascii_end().len() == end - start
+        {
+            // The rule may have taken blanks, looking for a layout.
+            cur.at = end;
+            self.shapes.insert(&cur.text[start..end], id);
         }
         Ok(id)
     }
