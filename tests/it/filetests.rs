@@ -150,16 +150,11 @@ const PROVOKED_ELSEWHERE: &[(&str, &str)] = &[
     ("S08", "src/verify/tests.rs"),
     ("S17", "src/verify/tests.rs"),
     ("V12", "src/verify/collectives.rs"),
-<<<<<<< HEAD
     ("B030", "no test yet"),
     ("B031", "no test yet"),
-=======
-    ("B030", "tests/it/proto.rs"),
-    ("B031", "tests/it/proto.rs"),
     ("P001", "tests/it/conformance.rs"),
     ("P002", "needs a text of 4 GiB"),
     ("P003", "tests/it/conformance.rs"),
->>>>>>> text
     ("M01", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
     ("M02", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
     ("M03", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
