@@ -9,7 +9,7 @@
 //! 2. S02: a live instruction stands once, in one order.
 //! 3. S03: operands, control predecessors, the root and the parameters stand in the order of the same computation.
 //! 4. S04: parameters are numbered 0, 1, 2 …, and the parameter list holds them by number.
-//! 5. S05: names are unique: of instructions in their computation (in a scheduled module, in the module), of computations in the module.
+//! 5. S05: names are unique: of instructions in their computation, of computations in the module.
 //! 6. S06: there is an entry computation; it and every called computation are listed, once each.
 //! 7. S07: no computation calls itself, even by way of others.
 //! 8. S08: an instruction has as many operands as its operation takes.

@@ -29,6 +29,7 @@
 
 mod make;
 mod pair;
+mod rows;
 
 use crate::analysis::Analyses;
 use crate::cost::Prices;

@@ -120,8 +120,7 @@ fn orders(cx: &mut Cx<'_>) {
         }
         cx.home[id] = Some(comp);
     }
-    // XLA reads a proto only if names are unique in the whole module; texts of unscheduled programs repeat them.
-    let mut everywhere = FxHashSet::default();
+    // Names are scoped by their computation; where XLA wants them unique in the module, the writer of protos makes them so.
     for &comp in &m.listing {
         let c = m.comp(comp);
         if cx.home[c.root] != Some(comp) {
@@ -133,8 +132,6 @@ fn orders(cx: &mut Cx<'_>) {
             let i = m.instr(id);
             if !names.insert(&i.name) {
                 cx.error("S05", id, format!("a second instruction of `{}` is named `{}`", c.name, i.name));
-            } else if m.is_scheduled && !everywhere.insert(&i.name) {
-                cx.error("S05", id, format!("a second instruction of this scheduled module is named `{}`", i.name));
             }
             for &other in i.operands.iter().chain(&i.control_predecessors) {
                 if cx.home[other] != Some(comp) {

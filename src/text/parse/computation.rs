@@ -136,7 +136,8 @@ impl<'t> Reader<'t> {
             let start = cur.at;
             if let Err(f) = self.statement(&mut scope, cur) {
                 // What was consumed is not read again: a computation in an attribute has said its errors.
-                let from = f.place().unwrap_or(start).max(cur.at);
+                let consumed = start + self.text[start..cur.at.max(start)].trim_end().len();
+                let from = f.place().unwrap_or(start).max(consumed);
                 self.keep(Err(f), &mut scope);
                 if self.errors.full() || self.resume(cur, from) {
                     break;
