@@ -125,5 +125,9 @@ fn made_by_parser(module: &Module, calls: CompId) -> bool {
 
 /// Whether the wrapped operation has no attributes but those that reading gives it, none or the start's.
 fn inherited(root: &Instruction, start: &Instruction) -> bool {
-    root.attrs.is_empty() || root.attrs == start.attrs
+    let mut attrs = start.attrs.clone();
+    if attrs.sharding.is_some() {
+        attrs.sharding = None;
+    }
+    root.attrs == attrs
 }

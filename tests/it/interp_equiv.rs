@@ -130,7 +130,7 @@ fn a_wrong_slice_is_told_by_its_instruction() {
         (moved.start, moved.limit) = (moved.start - 1, moved.limit - 1);
     }
     let trace = |module: &Module| {
-        let outcome = run(module, &[inputs.clone()], RunOptions { placement: None, trace: true }).expect("it runs");
+        let outcome = run(module, std::slice::from_ref(&inputs), RunOptions { placement: None, trace: true }).expect("it runs");
         outcome.into_iter().next().expect("one partition")
     };
     let (expected, found) = (trace(&module), trace(&wrong));

@@ -1,5 +1,7 @@
 //! The one integration test binary: a module for each kind of test.
 
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 mod analysis;
 mod cli;
 mod conformance;

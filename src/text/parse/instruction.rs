@@ -207,6 +207,17 @@ impl<'t> Reader<'t> {
         };
         let Attributes { common, control, .. } = attributes;
         let is_parameter = matches!(draft.op, Op::Parameter { .. });
+        if step.is_some()
+            && let Op::AsyncStart(made) = &draft.op
+        {
+            // XLA gives the operation that it wraps what the start says of itself, but for the sharding, which is of the start's tuple.
+            let root = self.module.comp(made.calls).root;
+            let mut inherited = common.clone();
+            if inherited.sharding.is_some() {
+                inherited.sharding = None;
+            }
+            self.module.instructions[root].attrs = inherited;
+        }
         let id = self.module.define(Instruction {
             name: head.name.into(),
             shape: draft.shape,
