@@ -6,7 +6,9 @@ pub mod recompute_stack;
 pub mod sink_update;
 pub mod trim_outputs;
 
+use crate::analysis::loops::Loop;
 use crate::pass::{Pass, Pipeline, PipelineError, Stage};
+use crate::rewrite::LoopHandle;
 
 /// The pipeline that runs where the user names none.
 pub const DEFAULT_PIPELINE: &str = "sink-update,fit,dce";
@@ -63,5 +65,18 @@ fn pass(stage: &Stage) -> Result<Box<dyn Pass>, PipelineError> {
             let known: Vec<&str> = PASSES.iter().map(|p| p.0).collect();
             Err(PipelineError(format!("there is no pass `{name}`; there are {}", known.join(", "))))
         }
+    }
+}
+
+/// What `rewrite` needs to know of a loop that `analysis` has read.
+fn loop_handle(this: &Loop) -> LoopHandle {
+    LoopHandle {
+        instr: this.instr,
+        home: this.home,
+        body: this.body,
+        condition: this.condition,
+        init: this.init,
+        parameter: this.parameter,
+        root: this.root,
     }
 }

@@ -233,6 +233,15 @@ impl ShapeTable {
             Shape::Token | Shape::Opaque => id,
         }
     }
+    /// The shape of one leading row of an array, its other dimensions and its layout kept; anything without a leading dimension stays.
+    pub fn leading_row(&mut self, id: ShapeId) -> ShapeId {
+        let Shape::Array(array) = self.get(id) else { return id };
+        let mut array = array.clone();
+        if let Some(first) = array.dims.first_mut() {
+            first.size = 1;
+        }
+        self.intern(Shape::Array(array))
+    }
     /// Whether two shapes have equal element types and dimensions (`Shape::Compatible`: layouts do not matter).
     pub fn compatible(&self, a: ShapeId, b: ShapeId) -> bool {
         a == b

@@ -33,7 +33,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::loops::{Access, Kind, Loop, Loops, Write};
 use crate::analysis::{Analyses, Users};
-use crate::ir::{Dim, Insertion, InstrId, Instruction, Module, Op, Shape, ShapeId};
+use crate::ir::{Dim, Insertion, InstrId, Instruction, Module, Op};
 use crate::pass::{Changed, Entry, Log, Pass, PassCx, PassError};
 use crate::rewrite::{FusedBuilder, LoopEdit, LoopHandle, NewElement, define_take};
 
@@ -176,15 +176,7 @@ fn candidate(module: &Module, users: &Users, this: &Loop, gradient: usize) -> Op
             }
         }
     }
-    let handle = LoopHandle {
-        instr: this.instr,
-        home: this.home,
-        body: this.body,
-        condition: this.condition,
-        init: this.init,
-        parameter: this.parameter,
-        root: this.root,
-    };
+    let handle = super::loop_handle(this);
     Some(Sink { this: handle, gradient, write, position, update, gradient_operand, states, scalars })
 }
 
@@ -503,7 +495,7 @@ fn row_fusion(
             known.insert(parameters[state.operand], slice);
         }
     }
-    let mut row_shape = |module: &mut Module, id: InstrId| as_row(module, module.instr(id).shape);
+    let mut row_shape = |module: &mut Module, id: InstrId| module.shapes.leading_row(module.instr(id).shape);
     let mut roots = Vec::new();
     let mut states = Vec::new();
     for (n, state) in sink.states.iter().enumerate().filter(|(_, s)| s.level == level) {
@@ -547,22 +539,9 @@ fn slice_row(
     index: &[InstrId],
     taken: &mut FxHashSet<Box<str>>,
 ) -> InstrId {
-    let shape = as_row(module, module.instr(stack).shape);
+    let shape = module.shapes.leading_row(module.instr(stack).shape);
     let sizes = module.shapes.array(shape).map_or_else(Vec::new, |a| a.dims.iter().map(|d| d.size).collect());
     let name = Module::fresh_name("dynamic_slice", taken);
     let operands = [stack].into_iter().chain(index.iter().copied());
     builder.push(module, Instruction::new(name, shape, Op::DynamicSlice { sizes }, operands))
-}
-
-/// The shape of one leading row; scalars stay.
-fn as_row(module: &mut Module, shape: ShapeId) -> ShapeId {
-    match module.shapes.get(shape).clone() {
-        Shape::Array(mut array) => {
-            if let Some(first) = array.dims.first_mut() {
-                first.size = 1;
-            }
-            module.shapes.intern(Shape::Array(array))
-        }
-        _ => shape,
-    }
 }

@@ -4,12 +4,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::loops::{Access, Kind, Loop, Read};
 use crate::ir::{Binary, Insertion, InstrId, Instruction, Literal, LiteralValue, Module, Op, Primitive, Shape, ShapeId};
+use crate::passes::loop_handle;
 use crate::passes::trim_outputs::prune_fusion;
 use crate::plan::is_pure;
-use crate::rewrite::{FusedBuilder, LoopEdit, LoopHandle, NewElement, define_take};
+use crate::rewrite::{FusedBuilder, LoopEdit, NewElement, define_take};
 
 use super::pair::{Pair, Stack};
-use super::rows::{row_shape, stack_of, write_row, zero_fill, zero_index};
+use super::rows::{stack_of, write_row, zero_fill, zero_index};
 
 /// Instructions cloned for one stack are no more than this.
 const MAX_CLONES: usize = 400;
@@ -51,18 +52,6 @@ fn anchor(read: &Read) -> InstrId {
 
 fn position(module: &Module, this: &Loop, id: InstrId) -> Option<usize> {
     module.comp(this.body).order.iter().position(|&i| i == id)
-}
-
-fn handle(this: &Loop) -> LoopHandle {
-    LoopHandle {
-        instr: this.instr,
-        home: this.home,
-        body: this.body,
-        condition: this.condition,
-        init: this.init,
-        parameter: this.parameter,
-        root: this.root,
-    }
 }
 
 /// What is being built in the consumer's body.
@@ -258,7 +247,7 @@ impl<'p> Maker<'p> {
         if let Some(&take) = old.and_then(|e| e.takes.iter().find(|&&t| position(module, consumer, t).is_some_and(|p| p < self.position))) {
             return take;
         }
-        let handle = handle(consumer);
+        let handle = loop_handle(consumer);
         if let Some(n) = consumer.elements.iter().position(|e| e.initial == initial && e.kind == Kind::Invariant) {
             let take = define_take(module, &handle, n, module.instr(initial).shape, &mut self.taken);
             self.inserted.push(Insertion { position: self.position, instr: take });
@@ -328,7 +317,7 @@ impl<'p> Maker<'p> {
         let take = if position(module, consumer, take)? < self.position {
             take
         } else {
-            let handle = handle(consumer);
+            let handle = loop_handle(consumer);
             let take = define_take(module, &handle, stack.to, module.instr(take).shape, &mut self.taken);
             self.inserted.push(Insertion { position: self.position, instr: take });
             take
@@ -344,7 +333,7 @@ impl<'p> Maker<'p> {
         let inner = builder.parameter(module, stack, &mut self.taken);
         let at = builder.parameter(module, index, &mut self.taken);
         let zeros = zero_index(module, &mut builder, index, stack, &mut self.taken);
-        let shape = row_shape(module, module.instr(stack).shape);
+        let shape = module.shapes.leading_row(module.instr(stack).shape);
         let sizes = module.shapes.array(shape).map_or_else(Vec::new, |a| a.dims.iter().map(|d| d.size).collect());
         let name = Module::fresh_name("dynamic_slice", &mut self.taken);
         let operands = [inner, at].into_iter().chain(zeros);
@@ -368,7 +357,7 @@ impl<'p> Maker<'p> {
         let entry = &module.comp(producer.home).order;
         let at = entry.iter().position(|&i| i == producer.init)?;
         self.entry_inserted.push(Insertion { position: at, instr: fill });
-        let producer_handle = handle(producer);
+        let producer_handle = loop_handle(producer);
         let index = self.producer.index_of_added(module, &producer_handle, self.producer.add.len());
         let stack_take = define_take(module, &producer_handle, index, stacked, &mut self.taken);
         self.producer_takes.push(stack_take);
@@ -396,7 +385,7 @@ impl<'p> Maker<'p> {
 
     /// Splices everything in and takes the stacks out of both loops.
     fn finish(self, module: &mut Module, set: &[usize]) {
-        let (producer, consumer) = (handle(&self.pair.producer), handle(&self.pair.consumer));
+        let (producer, consumer) = (loop_handle(&self.pair.producer), loop_handle(&self.pair.consumer));
         let stacks: Vec<&Stack> = set.iter().map(|&n| &self.pair.stacks[n]).collect();
         let mut gone = self.removed.clone();
         gone.extend(stacks.iter().flat_map(|s| self.pair.consumer.elements[s.to].takes.iter().copied()));

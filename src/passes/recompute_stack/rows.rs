@@ -5,18 +5,6 @@ use rustc_hash::FxHashSet;
 use crate::ir::{ArrayShape, InstrId, Instruction, Literal, LiteralValue, Module, Op, Shape, ShapeId};
 use crate::rewrite::FusedBuilder;
 
-pub(super) fn row_shape(module: &mut Module, shape: ShapeId) -> ShapeId {
-    match module.shapes.get(shape).clone() {
-        Shape::Array(mut array) => {
-            if let Some(first) = array.dims.first_mut() {
-                first.size = 1;
-            }
-            module.shapes.intern(Shape::Array(array))
-        }
-        _ => shape,
-    }
-}
-
 /// The shape of `rows` arrays, one after another in memory.
 pub(super) fn stack_of(array: &ArrayShape, rows: i64) -> Option<ArrayShape> {
     let mut stacked = array.clone();
@@ -67,7 +55,7 @@ pub(super) fn write_row(module: &mut Module, stack: InstrId, value: InstrId, cou
     let inner = builder.parameter(module, stack, taken);
     let row = builder.parameter(module, value, taken);
     let at = builder.parameter(module, counter, taken);
-    let shape = row_shape(module, module.instr(stack).shape);
+    let shape = module.shapes.leading_row(module.instr(stack).shape);
     let full = builder.push(module, Instruction::new(Module::fresh_name("bitcast", taken), shape, Op::Bitcast, [row]));
     let zeros = zero_index(module, &mut builder, counter, stack, taken);
     let operands = [inner, full, at].into_iter().chain(zeros);
