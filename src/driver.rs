@@ -109,7 +109,7 @@ pub fn rewrite(module: &Module, options: &RewriteOptions) -> Result<Rewritten, T
     if !errors.is_empty() {
         return Err(Trouble::Input(errors));
     }
-    if !module.is_scheduled {
+    if !module.is_scheduled && options.pipeline.as_ref().is_none_or(|p| p.stages.iter().any(|s| s.name != "remat-scan" && s.name != "dce")) {
         let text = format!("expected a scheduled module, found `{}` without `is_scheduled=true`", module.name);
         let remedy = "give the module as XLA compiled it; `offc explain R01` says where to find it";
         return Err(Trouble::Input(vec![Diagnostic::error("R01", text).note(remedy)]));

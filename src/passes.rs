@@ -3,6 +3,7 @@
 pub mod dce;
 pub mod fit;
 pub mod recompute_stack;
+pub mod remat_scan;
 pub mod sink_update;
 pub mod trim_outputs;
 
@@ -17,6 +18,7 @@ pub const DEFAULT_PIPELINE: &str = "sink-update,fit,dce";
 pub const PASSES: &[(&str, &str)] = &[
     ("fit", "offload and recompute values until the program fits the budget; options offload=BOOL, recompute=BOOL"),
     ("recompute-stack", "drop what a loop saves for a later loop, and make it again there"),
+    ("remat-scan", "before optimization: drop what a scan saves for its backward scan, and make it again there; options keep=NAME+NAME, barrier=BOOL"),
     ("trim-outputs", "take outputs that nobody reads out of multi-output fusions"),
     ("sink-update", "move optimizer updates into the loop that makes their gradient"),
     ("dce", "remove what nobody reads"),
@@ -49,6 +51,20 @@ fn pass(stage: &Stage) -> Result<Box<dyn Pass>, PipelineError> {
             Some((key, _)) => Err(unknown(key)),
             None => Ok(Box::new(recompute_stack::RecomputeStack)),
         },
+        "remat-scan" => {
+            let mut remat = remat_scan::RematScan::default();
+            for (key, value) in &stage.options {
+                match key.as_str() {
+                    "keep" => remat.keep = Some(value.split('+').filter(|v| !v.is_empty()).map(str::to_owned).collect()),
+                    "barrier" => {
+                        let bad = |_| PipelineError(format!("expected `true` or `false` for `{key}`, found `{value}`"));
+                        remat.barrier = value.parse().map_err(bad)?;
+                    }
+                    _ => return Err(unknown(key)),
+                }
+            }
+            Ok(Box::new(remat))
+        }
         "trim-outputs" => match stage.options.first() {
             Some((key, _)) => Err(unknown(key)),
             None => Ok(Box::new(trim_outputs::TrimOutputs)),

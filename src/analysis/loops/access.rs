@@ -231,12 +231,15 @@ fn unwrap<'m>(module: &'m Module, start: InstrId, comp: CompId, scope: &Scope<'m
 
 /// What of the body an operand inside a called computation is, behind bitcasts.
 fn outer(module: &Module, made: InstrId, access: &Access, operand: InstrId) -> Option<InstrId> {
+    if let Access::Plain = access {
+        return Some(operand);
+    }
     let (mut id, none) = through_views(module, operand);
     if none.is_some() {
         return None;
     }
     let callers: Vec<InstrId> = match *access {
-        Access::Plain => return Some(id),
+        Access::Plain => return Some(operand),
         Access::Fused { .. } => vec![made],
         Access::Async { start, .. } => {
             let Op::AsyncStart(wrapped) = &module.instr(start).op else { return None };
