@@ -8,7 +8,8 @@ use crate::diag::Diagnostic;
 use crate::ir::Module;
 use crate::machine::Machine;
 use crate::pass::{Infeasible, Log, PassCx, PassError, Pipeline, run};
-use crate::passes::{DEFAULT_PIPELINE, passes};
+use crate::passes::remat_scan::{self, Expectation, Expected};
+use crate::passes::{DEFAULT_PIPELINE, UNOPTIMIZED_PIPELINE, passes};
 use crate::plan::Plan;
 use crate::sim::simulate;
 use crate::units::{Bytes, Nanos};
@@ -25,6 +26,8 @@ pub struct RewriteOptions {
     pub host_memory: Option<Bytes>,
     /// The steps; [`DEFAULT_PIPELINE`] where nothing is said.
     pub pipeline: Option<Pipeline>,
+    /// For a program before optimization, the compiled form of the same program: its memory and times are what is planned on.
+    pub truth: Option<Module>,
 }
 
 /// A program's figures.
@@ -53,6 +56,22 @@ impl Figures {
             to_host: timeline.to_host,
             from_host: timeline.from_host,
         }
+    }
+    /// What is expected of a program that XLA has still to compile, before and after.
+    fn expected(expected: &Expected) -> (Self, Self) {
+        let side = |device: u64, step| Self {
+            memory: Memory {
+                argument: expected.argument,
+                temp: device.saturating_sub(expected.argument),
+                peak: device,
+                ..Memory::default()
+            },
+            step,
+            copy_wait: Nanos::ZERO,
+            to_host: Bytes::ZERO,
+            from_host: Bytes::ZERO,
+        };
+        (side(expected.device_before, expected.step_before), side(expected.device_after, expected.step_after))
     }
     /// Device bytes: argument + output − alias + temp.
     pub fn device(&self) -> Bytes {
@@ -95,6 +114,21 @@ pub enum Trouble {
     },
 }
 
+/// Passes that work on a program without a schedule.
+const UNSCHEDULED: &[&str] = &["remat-scan", "dce"];
+
+/// A compiled form must be well formed and scheduled.
+fn truth_is_usable(truth: &Module) -> Result<(), Trouble> {
+    let errors: Vec<Diagnostic> = verify(truth).into_iter().filter(Diagnostic::is_error).collect();
+    match errors.first() {
+        None if truth.is_scheduled => Ok(()),
+        None => Err(Trouble::Usage(format!("the compiled form `{}` has no schedule", truth.name))),
+        Some(error) => {
+            Err(Trouble::Usage(format!("the compiled form `{}` is not well formed: {}: {}", truth.name, error.code, error.message)))
+        }
+    }
+}
+
 /// Rewrites a program so that it fits. The same program and options give the same result, byte for byte.
 ///
 /// # Errors
@@ -102,20 +136,28 @@ pub enum Trouble {
 pub fn rewrite(module: &Module, options: &RewriteOptions) -> Result<Rewritten, Trouble> {
     let pipeline = match &options.pipeline {
         Some(pipeline) => pipeline.clone(),
-        None => DEFAULT_PIPELINE.parse().expect("the default pipeline is well formed"),
+        None if module.is_scheduled => DEFAULT_PIPELINE.parse().expect("the default pipeline is well formed"),
+        None => UNOPTIMIZED_PIPELINE.parse().expect("the default pipeline is well formed"),
     };
     let passes = passes(&pipeline).map_err(|e| Trouble::Usage(e.to_string()))?;
     let errors: Vec<Diagnostic> = verify(module).into_iter().filter(Diagnostic::is_error).collect();
     if !errors.is_empty() {
         return Err(Trouble::Input(errors));
     }
-    if !module.is_scheduled && options.pipeline.as_ref().is_none_or(|p| p.stages.iter().any(|s| s.name != "remat-scan" && s.name != "dce")) {
-        let text = format!("expected a scheduled module, found `{}` without `is_scheduled=true`", module.name);
+    if !module.is_scheduled && !(pipeline.stages.iter().all(|s| UNSCHEDULED.contains(&s.name.as_str())) && remat_scan::applies(module)) {
+        let text = format!(
+            "expected a scheduled module, found `{}` without `is_scheduled=true` and without a scan and its backward scan",
+            module.name
+        );
         let remedy = "give the module as XLA compiled it; `offc explain R01` says where to find it";
         return Err(Trouble::Input(vec![Diagnostic::error("R01", text).note(remedy)]));
     }
+    if let Some(truth) = &options.truth {
+        truth_is_usable(truth)?;
+    }
     let host_memory = options.host_memory.unwrap_or(options.machine.host.pinned);
-    let mut cx = PassCx { machine: options.machine.clone(), memory: options.memory, host_memory };
+    let mut cx =
+        PassCx { machine: options.machine.clone(), memory: options.memory, host_memory, truth: options.truth.clone().map(Box::new) };
     let mut rewritten = module.clone();
     let log = run(&passes, &mut rewritten, &mut cx).map_err(|stopped| match stopped.error {
         PassError::Infeasible(infeasible) => Trouble::Infeasible(infeasible),
@@ -123,7 +165,10 @@ pub fn rewrite(module: &Module, options: &RewriteOptions) -> Result<Rewritten, T
     })?;
     let plan = log.entries.iter().rev().find_map(|e| e.plan.clone()).and_then(|p| serde_json::from_value(p).ok());
     let plan = plan.unwrap_or_else(|| Plan::empty(&module.name));
-    let before = Figures::of(module, &options.machine);
-    let after = Figures::of(&rewritten, &options.machine);
+    let expected = log.entries.iter().rev().find_map(|e| serde_json::from_value::<Expectation>(e.plan.clone()?).ok());
+    let (before, after) = match expected {
+        Some(Expectation { expected, .. }) => Figures::expected(&expected),
+        None => (Figures::of(module, &options.machine), Figures::of(&rewritten, &options.machine)),
+    };
     Ok(Rewritten { module: rewritten, plan, before, after, log })
 }

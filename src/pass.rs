@@ -39,6 +39,8 @@ pub struct PassCx {
     pub memory: Bytes,
     /// Pinned host memory that it may take.
     pub host_memory: Bytes,
+    /// For a program before optimization, the compiled form of the same program.
+    pub truth: Option<Box<Module>>,
 }
 
 /// Why a pass stops the pipeline.

@@ -14,11 +14,17 @@ use crate::rewrite::LoopHandle;
 /// The pipeline that runs where the user names none.
 pub const DEFAULT_PIPELINE: &str = "sink-update,fit,dce";
 
+/// The pipeline that runs on a program without a schedule.
+pub const UNOPTIMIZED_PIPELINE: &str = "remat-scan,dce";
+
 /// Names and one-line descriptions of all passes.
 pub const PASSES: &[(&str, &str)] = &[
     ("fit", "offload and recompute values until the program fits the budget; options offload=BOOL, recompute=BOOL"),
     ("recompute-stack", "drop what a loop saves for a later loop, and make it again there"),
-    ("remat-scan", "before optimization: drop what a scan saves for its backward scan, and make it again there; options keep=NAME+NAME, barrier=BOOL"),
+    (
+        "remat-scan",
+        "before optimization: drop what a scan saves for its backward scan, and make it again there; options keep=NAME+NAME, barrier=BOOL",
+    ),
     ("trim-outputs", "take outputs that nobody reads out of multi-output fusions"),
     ("sink-update", "move optimizer updates into the loop that makes their gradient"),
     ("dce", "remove what nobody reads"),

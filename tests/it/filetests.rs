@@ -89,6 +89,7 @@ fn rewrite(case: &Case) -> Outcome {
             memory: arg("--memory").expect("`args:` names the memory").parse().expect("a size"),
             host_memory: None,
             pipeline: arg("--passes").map(|p| p.parse().expect("a pipeline")),
+            truth: None,
         };
         let text = match offc::driver::rewrite(module, &options) {
             Ok(rewritten) => {

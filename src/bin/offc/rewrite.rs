@@ -28,7 +28,7 @@ Examples:
   offc rewrite step.hlo --device gpu.txtpb --memory 24GB --plan-out plan.json > fits.hlo
   gunzip < step.pb.gz | offc rewrite - --device a100-sxm-80 --memory 40GiB --emit hlo | less")]
 pub struct Args {
-    /// The optimized, scheduled module; `-` is standard input
+    /// The optimized, scheduled module, or a module before optimization with a scan and its backward scan; `-` is standard input
     #[arg(value_name = "IN")]
     input: PathBuf,
     /// The file to write; `-` is standard output. Its name decides the form: .hlo or .txt, .pb, with .gz after it for gzip
@@ -42,6 +42,9 @@ pub struct Args {
     memory: Bytes,
     #[command(flatten)]
     machine: MachineArgs,
+    /// The compiled form of the same program, where IN is a module before optimization: its memory and times are what is planned on
+    #[arg(long, value_name = "FILE")]
+    truth: Option<PathBuf>,
     /// Save every decision, with its reason, as JSON
     #[arg(long, value_name = "FILE.json")]
     plan_out: Option<PathBuf>,
@@ -68,7 +71,12 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     let target = Target::of(&args.output);
     let loaded = load_telling(&args.input, style)?;
     let form = target.form(args.emit, Emit::of(&loaded.form), &loaded.form)?;
-    let options = RewriteOptions { machine, memory: args.memory, host_memory: args.machine.host_memory, pipeline: args.passes.clone() };
+    let truth = match &args.truth {
+        Some(path) => Some(load_telling(path, style)?.module),
+        None => None,
+    };
+    let options =
+        RewriteOptions { machine, memory: args.memory, host_memory: args.machine.host_memory, pipeline: args.passes.clone(), truth };
     let progress = Progress::start("planning");
     let rewritten = rewrite(&loaded.module, &options).map_err(|t| failure(t, &loaded, args))?;
     let floor = floor(&loaded, &options, &rewritten);

@@ -304,8 +304,7 @@ impl<'p> Builder<'p> {
         insert_sorted(module, producer.body, self.producer_new, &gone);
         let at = |module: &Module, id: InstrId| module.comp(producer.home).order.iter().position(|&i| i == id).unwrap_or(0);
         let (before, after) = (at(module, producer.init), at(module, producer.instr) + 1);
-        let mut inserted: Vec<Insertion> =
-            self.before_producer.into_iter().map(|instr| Insertion { position: before, instr }).collect();
+        let mut inserted: Vec<Insertion> = self.before_producer.into_iter().map(|instr| Insertion { position: before, instr }).collect();
         inserted.extend(self.after_producer.into_iter().map(|instr| Insertion { position: after, instr }));
         let gone: FxHashSet<InstrId> =
             dropped.iter().flat_map(|&n| self.pair.producer.elements[self.pair.stacks[n].from].results.iter().copied()).collect();

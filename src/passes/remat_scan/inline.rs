@@ -45,7 +45,9 @@ fn plain_call(module: &Module, id: InstrId) -> Option<CompId> {
     let instr = module.instr(id);
     match instr.op {
         Op::Call { to_apply, is_composite: false }
-            if instr.attrs.frontend_attributes.is_empty() && instr.attrs.backend_config.is_none() && instr.control_predecessors.is_empty() =>
+            if instr.attrs.frontend_attributes.is_empty()
+                && instr.attrs.backend_config.is_none()
+                && instr.control_predecessors.is_empty() =>
         {
             Some(to_apply)
         }

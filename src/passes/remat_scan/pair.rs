@@ -4,13 +4,11 @@ use crate::analysis::Users;
 use crate::analysis::loops::{Access, Index, Kind, Loop, Loops, Read};
 use crate::ir::{InstrId, Module, Op};
 
-/// Two loops with at least one stack between them.
+/// Two loops with at least one stack between them. All stacks show the same iteration of the producer in an iteration of the consumer.
 #[derive(Clone, Debug)]
 pub(super) struct Pair {
     pub producer: Loop,
     pub consumer: Loop,
-    /// The consumer's iteration `j` reads what the producer's iteration `scale · j + offset` wrote.
-    pub map: Index,
     pub stacks: Vec<Stack>,
 }
 
@@ -43,9 +41,7 @@ impl Stack {
 pub(super) fn pairs(module: &Module) -> Vec<Pair> {
     let users = Users::of(module);
     let loops = Loops::of(module, &users).loops;
-    let alone = |l: &Loop| {
-        users.callers(l.body).len() == 1 && users.callers(l.condition).len() == 1 && users.users(l.init) == [l.instr]
-    };
+    let alone = |l: &Loop| users.callers(l.body).len() == 1 && users.callers(l.condition).len() == 1 && users.users(l.init) == [l.instr];
     let mut out = Vec::new();
     for producer in loops.iter().filter(|l| alone(l)) {
         for consumer in loops.iter().filter(|l| alone(l) && l.home == producer.home && l.instr != producer.instr) {
@@ -56,7 +52,7 @@ pub(super) fn pairs(module: &Module) -> Vec<Pair> {
                 (0..producer.elements.len()).filter_map(|from| stack(module, &users, producer, consumer, from)).collect();
             let Some(&(map, _)) = found.iter().find(|(_, s)| s.droppable) else { continue };
             let stacks = found.into_iter().filter(|(m, _)| *m == map).map(|(_, s)| s).collect();
-            out.push(Pair { producer: producer.clone(), consumer: consumer.clone(), map, stacks });
+            out.push(Pair { producer: producer.clone(), consumer: consumer.clone(), stacks });
         }
     }
     out

@@ -37,10 +37,16 @@ fn sink_into(module: &mut Module, this: &Loop, users: &Users, taken: &mut FxHash
     let mut new = Vec::new();
     for (n, element) in this.elements.iter().enumerate() {
         let bytes = module.shapes.leaf_bytes(module.instr(element.initial).shape);
-        let in_condition = module.comp(this.condition).order.iter().any(|&i| {
-            matches!(module.instr(i).op, Op::GetTupleElement { index } if usize::try_from(index) == Ok(n))
-        });
-        if element.kind != Kind::Invariant || bytes < LEAST || in_condition || !users.users(this.parameter).iter().any(|u| element.takes.contains(u)) {
+        let in_condition = module
+            .comp(this.condition)
+            .order
+            .iter()
+            .any(|&i| matches!(module.instr(i).op, Op::GetTupleElement { index } if usize::try_from(index) == Ok(n)));
+        if element.kind != Kind::Invariant
+            || bytes < LEAST
+            || in_condition
+            || !users.users(this.parameter).iter().any(|u| element.takes.contains(u))
+        {
             continue;
         }
         let Some(steps) = steps(module, this.home, element.initial) else { continue };
