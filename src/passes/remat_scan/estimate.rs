@@ -135,6 +135,16 @@ fn peak(module: &Module, comp: CompId, sizes: &Sizes, root_is_new: bool) -> u64 
             change[n] += bytes;
             change[end[n] + 1] -= bytes;
         }
+        // A loop that starts several elements with one value gets a copy for each.
+        let starts_loop = |n: usize| matches!(module.instr(order[n]).op, Op::While { .. });
+        if matches!(module.instr(id).op, Op::Tuple) && readers[n].iter().any(|&r| starts_loop(r)) {
+            let mut seen = FxHashSet::default();
+            for &operand in module.instr(id).operands.iter().filter(|&&o| !seen.insert(o)) {
+                let bytes = i128::from(sizes.bytes(module, module.instr(operand).shape));
+                change[n] += bytes;
+                change[end[n] + 1] -= bytes;
+            }
+        }
         if let Op::While { body, .. } = module.instr(id).op {
             inside[n] = peak(module, body, sizes, false);
         }
@@ -168,7 +178,6 @@ fn kind(op: &Op) -> Form {
         | Op::Bitcast
         | Op::Reshape { .. }
         | Op::Transpose { .. }
-        | Op::DynamicSlice { .. }
         | Op::DynamicUpdateSlice
         | Op::OptBarrier
         | Op::AfterAll
@@ -187,6 +196,7 @@ fn kind(op: &Op) -> Form {
         | Op::ReducePrecision { .. }
         | Op::Broadcast { .. }
         | Op::Iota { .. }
+        | Op::DynamicSlice { .. }
         | Op::Slice { .. }
         | Op::Pad { .. }
         | Op::Concatenate { .. }
