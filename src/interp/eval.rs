@@ -14,6 +14,7 @@ use super::kernel::{ArrayType, Kernel, leaves};
 use super::lanes::{Memory, Run};
 use super::placement::{HighWater, Placement};
 use super::program::{Program, Way, way};
+use super::run::Outputs;
 use super::timing::{Clock, Measured, Span, Timed};
 use super::transfer::{Lanes, Ticket};
 use super::view::{Slot, for_each_run};
@@ -54,6 +55,9 @@ pub struct Identity {
     /// The replica.
     pub replica: u32,
 }
+
+/// Where the arrays of the parameters come from, by their numbers; `None` where there is none.
+pub(super) type Given<'g, 'a> = &'g mut dyn FnMut(usize) -> Result<Option<Cow<'a, Array>>, String>;
 
 /// Is told of every value that an instruction computes.
 pub trait Observer {
@@ -128,28 +132,30 @@ impl<'p, 'm> Evaluation<'p, 'm> {
     }
 
     /// Runs the entry computation: arrays of the parameters in order, arrays of the result in order.
-    pub fn run(&mut self, inputs: Vec<Cow<'_, Array>>) -> Result<Vec<Array>, Error> {
+    pub(super) fn run(&mut self, inputs: Given<'_, '_>, outputs: Outputs<'_>) -> Result<(), Error> {
         let module = self.module;
         let entry = module.entry();
-        let mut inputs = inputs.into_iter();
         let mut args = Vec::new();
+        let mut number = 0;
         for &parameter in &entry.parameters {
             let mut value = self.allocate(parameter, module.instr(parameter).shape, 0)?;
             for (place, shape) in value.places().iter().zip(leaves(module, module.instr(parameter).shape)) {
-                self.input(parameter, place, shape, inputs.next())?;
+                let array = inputs(number).map_err(|why| Error::at(module, parameter, why))?;
+                self.input(parameter, place, shape, array)?;
+                number += 1;
             }
             self.written(parameter, 0, &mut value);
             args.push(value);
-        }
-        if inputs.next().is_some() {
-            return Err(Error::new("there are more inputs than parameters"));
         }
         let value = self.computation(module.entry_id(), args)?;
         for place in value.places() {
             self.check_read(entry.root, &place)?;
         }
         let shapes = leaves(module, module.instr(entry.root).shape);
-        Ok(value.places().iter().zip(shapes).map(|(place, shape)| self.array(place, shape)).collect())
+        for (number, (place, shape)) in value.places().iter().zip(shapes).enumerate() {
+            outputs(number, self.array(place, shape)).map_err(|why| Error::at(module, entry.root, why))?;
+        }
+        Ok(())
     }
 
     fn input(&self, id: InstrId, place: &Place, shape: ShapeId, array: Option<Cow<'_, Array>>) -> Result<(), Error> {

@@ -11,6 +11,8 @@ mod interp_equiv;
 mod machine;
 mod ops;
 mod plan;
+mod random;
 mod roundtrip;
+mod run_cli;
 mod tidy;
 mod verify;
