@@ -50,6 +50,8 @@ impl Default for Limits {
     }
 }
 
+/// Placings in order, an order; later ones seldom gain.
+const ROUNDS: u32 = 50;
 /// More buffers than this are not searched: the lists of overlapping buffers are quadratic.
 const SEARCHED: usize = 2500;
 
@@ -130,8 +132,9 @@ fn place_in_orders(buffers: &[Buffer], goal: u64, limits: Limits, best: &mut Pac
     for way in 0..4 {
         let mut order: Vec<u32> = (0u32..).take(buffers.len()).collect();
         order.sort_by_key(|&b| std::cmp::Reverse(key(way, b as usize)));
-        let mut effort = 0;
-        while effort < limits.orders / 4 {
+        let (mut effort, mut rounds) = (0, 0);
+        while effort < limits.orders / 4 && rounds < ROUNDS {
+            rounds += 1;
             let (offsets, height) = firstfit::in_order(buffers, &order, &mut effort);
             if height < best.height {
                 best.height = height;
