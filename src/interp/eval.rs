@@ -69,6 +69,16 @@ impl Observer for () {
     fn computed(&mut self, _: InstrId, _: &Value) {}
 }
 
+/// A start whose computation does one thing.
+#[derive(Clone, Copy, Debug)]
+struct Aside {
+    start: InstrId,
+    /// The one thing.
+    root: InstrId,
+    /// Whether a lane does it.
+    begun: bool,
+}
+
 /// A program being evaluated.
 pub struct Evaluation<'p, 'm> {
     program: &'p Program<'m>,
@@ -81,8 +91,8 @@ pub struct Evaluation<'p, 'm> {
     lanes: Lanes,
     clock: Option<Arc<dyn Clock>>,
     timed: Vec<Timed>,
-    /// The start whose work an instruction may leave to a lane, and whether it did.
-    aside: Option<(InstrId, bool)>,
+    /// The start that is being carried out, if its work may be left to a lane.
+    aside: Option<Aside>,
     /// Fusions that are being walked through: what is in them has no planned place.
     unplanned: usize,
 }
@@ -205,7 +215,7 @@ impl<'p, 'm> Evaluation<'p, 'm> {
             if !matches!(module.instr(id).op, Op::Parameter { .. }) {
                 let value = self.instruction(id)?;
                 // What a lane still writes may not be looked at.
-                if !self.aside.is_some_and(|(_, begun)| begun) && !matches!(module.instr(id).op, Op::CopyStart { .. } | Op::AsyncStart(_)) {
+                if !self.aside.is_some_and(|a| a.begun) && !matches!(module.instr(id).op, Op::CopyStart { .. } | Op::AsyncStart(_)) {
                     self.observer.computed(id, &value);
                 }
                 self.values[id] = Some(value);
@@ -309,9 +319,9 @@ impl<'p, 'm> Evaluation<'p, 'm> {
             }
             Op::AsyncStart(op) => {
                 let args: Vec<Value> = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
-                self.aside = self.is_one_step(op.calls).then_some((id, false));
+                self.aside = self.is_one_step(op.calls).then(|| Aside { start: id, root: module.comp(op.calls).root, begun: false });
                 let result = self.computation(op.calls, args.clone())?;
-                if !self.aside.take().is_some_and(|(_, begun)| begun) {
+                if !self.aside.take().is_some_and(|a| a.begun) {
                     self.depart(id, args.iter().flat_map(Value::places).collect(), &result, None);
                 }
                 Value::Tuple(vec![Value::Tuple(args), result])
@@ -456,7 +466,8 @@ impl<'p, 'm> Evaluation<'p, 'm> {
         }
         let outs = result.places();
         let fail = |why: String| Error::at(module, id, why);
-        let ticket = if start || self.aside.is_some() { self.begin(&kernel, &params, &outs).map_err(fail)? } else { None };
+        let ticket =
+            if start || self.aside.is_some_and(|a| a.root == id) { self.begin(&kernel, &params, &outs).map_err(fail)? } else { None };
         if ticket.is_none() {
             kernel.run(&params, &outs).map_err(fail)?;
         }
@@ -465,9 +476,9 @@ impl<'p, 'm> Evaluation<'p, 'm> {
             self.depart(id, params, &result, ticket);
             return Ok(Value::Tuple(vec![result, self.operand(id, 0)?, Value::Token]));
         }
-        if let (Some(ticket), Some((start, begun))) = (ticket, &mut self.aside) {
-            *begun = true;
-            let start = *start;
+        if let (Some(ticket), Some(aside)) = (ticket, &mut self.aside) {
+            aside.begun = true;
+            let start = aside.start;
             self.depart(start, params, &result, Some(ticket));
         }
         Ok(result)

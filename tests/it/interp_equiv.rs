@@ -216,6 +216,35 @@ ENTRY e {
 }
 
 #[test]
+fn a_wrapped_slice_runs_beside_the_program() {
+    let text = "HloModule m, is_scheduled=true
+
+taken {
+  s = f32[4,1024]{1,0:S(5)} parameter(0)
+  two = s32[] constant(2)
+  zero = s32[] constant(0)
+  ROOT r = f32[1,1024]{1,0} dynamic-slice(s, two, zero), dynamic_slice_sizes={1,1024}
+}
+
+ENTRY e {
+  p = f32[4,1024]{1,0} parameter(0)
+  h = (f32[4,1024]{1,0:S(5)}, f32[4,1024]{1,0}, u32[]) copy-start(p)
+  d = f32[4,1024]{1,0:S(5)} copy-done(h)
+  s = ((f32[4,1024]{1,0:S(5)}), f32[1,1024]{1,0}, u32[]) async-start(d), calls=taken
+  n = f32[4,1024]{1,0} negate(p)
+  t = f32[1,1024]{1,0} async-done(s)
+  v = f32[1024]{0} bitcast(t)
+  b = f32[4,1024]{1,0} broadcast(v), dimensions={1}
+  ROOT r = f32[4,1024]{1,0} add(n, b)
+}
+";
+    let values: Vec<f32> = (0..4096).map(|i| i as f32).collect();
+    let module = offc::text::parse(text.as_bytes()).expect("it parses").module;
+    let outputs = planned(&module, vec![Array::of_f32(&[4, 1024], &values)]).expect("it runs").outputs;
+    assert!((0..4096).all(|i| outputs[0].f64(i) == (2048 + i % 1024) as f64 - i as f64));
+}
+
+#[test]
 fn copies_beside_the_program_give_the_same_every_time() {
     let Some((_, module, inputs)) = rewritten("gpt3_tiny_unrolled_none", 92, Some("fit{recompute=false},dce")) else { return };
     let runs: Vec<Vec<Array>> = (0..4).map(|_| planned(&module, inputs.clone()).expect("it runs").outputs).collect();
