@@ -5,6 +5,7 @@
 mod analysis;
 mod cli;
 mod conformance;
+mod cost;
 mod filetests;
 mod interp;
 mod interp_equiv;
@@ -12,5 +13,7 @@ mod machine;
 mod ops;
 mod plan;
 mod roundtrip;
+mod sim;
 mod tidy;
+mod trace;
 mod verify;
