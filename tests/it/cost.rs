@@ -186,5 +186,5 @@ fn of_a_conditional_the_heavier_branch_counts() {
     let module = parse(&text);
     let time = |name: &str| price(&module, named(&module, name), &h100()).time;
     let timeline = simulate(&module, &h100(), &Prices::new(&module, &h100()));
-    assert_eq!(timeline.step, time("s1") + time("s2") + time("s3"));
+    assert_eq!(timeline.step, time("once") + time("twice") + time("thrice"));
 }
