@@ -243,7 +243,8 @@ fn rewrite_makes_the_example_fit_and_does_so_twice() {
 #[test]
 fn rewrite_heeds_the_limit_of_xla_itself() {
     let told = |input: &str, memory: &str, limit: &str| -> serde_json::Value {
-        let output = run(&["rewrite", input, "-o", "/dev/null", "--device", "h100-sxm", "--memory", memory, "--xla-limit", limit, "--json"]);
+        let output =
+            run(&["rewrite", input, "-o", "/dev/null", "--device", "h100-sxm", "--memory", memory, "--xla-limit", limit, "--json"]);
         assert_eq!(status(&output), 0, "{}", err(&output));
         serde_json::from_str(err(&output)).unwrap()
     };
