@@ -16,6 +16,6 @@ mod special;
 pub mod types;
 
 pub use emit::Memory;
-pub use program::Program;
 pub use lower::{Code, compile};
+pub use program::Program;
 pub use source::{Kernel, Launch, PRELUDE, Source};

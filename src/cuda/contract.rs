@@ -69,36 +69,43 @@ impl Lowering<'_> {
         let tile = e.rest("block", tiles_m * tiles_n);
         let group = e.over("block", tiles_m * tiles_n);
         let (tile_m, tile_n) = (e.over(&tile, tiles_n), e.rest(&tile, tiles_n));
-        let base = e.times(&tile_m, TILE);
-        let row = e.add(&base, "y");
-        let base = e.times(&tile_n, TILE);
-        let column = e.add(&base, "x");
+        let base_m = e.times(&tile_m, TILE);
+        let row = e.add(&base_m, "y");
+        let base_n = e.times(&tile_n, TILE);
+        let column = e.add(&base_n, "x");
         let reversed = |list: &[i64]| (0..list.len()).rev().collect::<Vec<_>>();
         let b_index = e.split(&group, &reversed(&batch), &batch);
         let m_index = e.split(&row, &reversed(&rows), &rows);
         let n_index = e.split(&column, &reversed(&columns), &columns);
         e.line(&format!("{c} sum = 0;"));
         e.open(&format!("for ({index} k = 0; k < {k}; k += {TILE})"));
-        let side = |e: &mut Emitter<'_, '_>, operand: Ref, ty: &Ty, batch: &[usize], free: (&[usize], &[String]), contract: &[usize], at: &str| {
-            let k_index = e.split(at, &(0..depth.len()).rev().collect::<Vec<_>>(), &depth);
-            let mut place = vec!["0".to_string(); ty.dims.len()];
-            let pairs = batch.iter().zip(&b_index).chain(free.0.iter().zip(free.1)).chain(contract.iter().zip(&k_index));
-            for (&d, i) in pairs {
-                place[d].clone_from(i);
-            }
-            let x = e.element(operand, &Place::at(place))?;
-            let x = rounded.map_or(x.clone(), |r| if ty.element.is_float() { finish(r, &x) } else { x });
-            Ok::<String, String>(convert(ty.element, sum, &x))
-        };
-        let at = e.add("k", "x");
-        e.open(&format!("if ({row} < {m} && {at} < {k})"));
-        let value = side(&mut e, left, &a, &lhs_batch, (&lhs_free, &m_index), &lhs_contract, &at)?;
-        e.line(&format!("left[y][x] = {value};"));
+        let side =
+            |e: &mut Emitter<'_, '_>, operand: Ref, ty: &Ty, batch: &[usize], free: (&[usize], &[String]), contract: &[usize], at: &str| {
+                let k_index = e.split(at, &(0..depth.len()).rev().collect::<Vec<_>>(), &depth);
+                let mut place = vec!["0".to_string(); ty.dims.len()];
+                let pairs = batch.iter().zip(&b_index).chain(free.0.iter().zip(free.1)).chain(contract.iter().zip(&k_index));
+                for (&d, i) in pairs {
+                    place[d].clone_from(i);
+                }
+                let x = e.element(operand, &Place::at(place))?;
+                let x = rounded.map_or(x.clone(), |r| if ty.element.is_float() { finish(r, &x) } else { x });
+                Ok::<String, String>(convert(ty.element, sum, &x))
+            };
+        // Neighbouring threads load along the fastest dimension of each operand.
+        let along_depth = |ty: &Ty, contract: &[usize]| ty.order().first().is_none_or(|d| contract.contains(d));
+        let (i, j) = if along_depth(&a, &lhs_contract) { ("y", "x") } else { ("x", "y") };
+        let (at, own) = (e.add("k", j), e.add(&base_m, i));
+        e.open(&format!("if ({own} < {m} && {at} < {k})"));
+        let m_load = e.split(&own, &reversed(&rows), &rows);
+        let value = side(&mut e, left, &a, &lhs_batch, (&lhs_free, &m_load), &lhs_contract, &at)?;
+        e.line(&format!("left[{i}][{j}] = {value};"));
         e.close();
-        let at = e.add("k", "y");
-        e.open(&format!("if ({column} < {n} && {at} < {k})"));
-        let value = side(&mut e, right, &b, &rhs_batch, (&rhs_free, &n_index), &rhs_contract, &at)?;
-        e.line(&format!("right[y][x] = {value};"));
+        let (i, j) = if along_depth(&b, &rhs_contract) { ("x", "y") } else { ("y", "x") };
+        let (at, own) = (e.add("k", i), e.add(&base_n, j));
+        e.open(&format!("if ({own} < {n} && {at} < {k})"));
+        let n_load = e.split(&own, &reversed(&columns), &columns);
+        let value = side(&mut e, right, &b, &rhs_batch, (&rhs_free, &n_load), &rhs_contract, &at)?;
+        e.line(&format!("right[{i}][{j}] = {value};"));
         e.close();
         e.line("__syncthreads();");
         e.line(&format!("const int rest = (int)({k} - k < {TILE} ? {k} - k : {TILE});"));
@@ -124,7 +131,14 @@ impl Lowering<'_> {
     /// A convolution.
     pub(super) fn convolution(&mut self, node: usize, conv: &Convolution) -> Emitted<()> {
         let operands = self.graph.nodes[node].operands.clone();
-        self.forward(node, (operands[0], operands[1]), &conv.window, &conv.dims, (conv.feature_group_count, conv.batch_group_count), &Epilogue::default())
+        self.forward(
+            node,
+            (operands[0], operands[1]),
+            &conv.window,
+            &conv.dims,
+            (conv.feature_group_count, conv.batch_group_count),
+            &Epilogue::default(),
+        )
     }
 
     /// One of cuDNN's convolutions.
@@ -139,7 +153,9 @@ impl Lowering<'_> {
                 self.forward(node, (operands[0], operands[1]), &call.window, numbers, groups, &epilogue)
             }
             "__cudnn$convBackwardInput" if groups == (1, 1) => self.backward_input(node, (operands[0], operands[1]), &call.window, numbers),
-            "__cudnn$convBackwardFilter" if groups == (1, 1) => self.backward_filter(node, (operands[0], operands[1]), &call.window, numbers),
+            "__cudnn$convBackwardFilter" if groups == (1, 1) => {
+                self.backward_filter(node, (operands[0], operands[1]), &call.window, numbers)
+            }
             other => Err(format!("`{other}` with groups: there is no kernel for it")),
         }
     }
@@ -187,8 +203,12 @@ impl Lowering<'_> {
             let whole = a.dims[places.input.2[s]];
             inside.push(format!("{position} >= 0 && {position} % {d} == 0 && {position} / {d} < {whole}", d = w.base_dilation));
             at_input[places.input.2[s]] = e.over(&position, w.base_dilation);
-            at_kernel[places.kernel.2[s]] =
-                if w.reversal { let t = e.times(&k, -1); e.add(&t, &(size - 1).to_string()) } else { k };
+            at_kernel[places.kernel.2[s]] = if w.reversal {
+                let t = e.times(&k, -1);
+                e.add(&t, &(size - 1).to_string())
+            } else {
+                k
+            };
         }
         if !inside.is_empty() {
             e.open(&format!("if ({})", inside.join(" && ")));
@@ -236,7 +256,12 @@ impl Lowering<'_> {
                 d = w.stride
             ));
             at_out[places.output.2[s]] = e.over(&position, w.stride);
-            at_kernel[places.kernel.2[s]] = if w.reversal { let t = e.times(&k, -1); e.add(&t, &(size - 1).to_string()) } else { k };
+            at_kernel[places.kernel.2[s]] = if w.reversal {
+                let t = e.times(&k, -1);
+                e.add(&t, &(size - 1).to_string())
+            } else {
+                k
+            };
         }
         e.open(&format!("if ({})", if inside.is_empty() { "true".to_string() } else { inside.join(" && ") }));
         let f = e.fresh("f");

@@ -155,7 +155,9 @@ impl<'m> Graph<'m> {
             Op::OptBarrier | Op::AddDependency | Op::Domain(_) => operands[0].clone(),
             Op::Fusion(fusion) => self.computation(fusion.calls, operands)?,
             Op::Call { to_apply, .. } => self.computation(*to_apply, operands)?,
-            Op::CopyStart { .. } => Value::Tuple(vec![self.same(operands[0].arrays()[0], Ty::of(module, module.shapes.elements(instr.shape)[0])?)]),
+            Op::CopyStart { .. } => {
+                Value::Tuple(vec![self.same(operands[0].arrays()[0], Ty::of(module, module.shapes.elements(instr.shape)[0])?)])
+            }
             Op::Copy if matches!(module.shapes.get(instr.shape), Shape::Array(_)) => {
                 self.same(operands[0].arrays()[0], Ty::of(module, instr.shape)?)
             }

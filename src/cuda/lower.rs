@@ -108,14 +108,7 @@ impl<'m> Lowering<'m> {
     /// Whether the operation has kernels of its own.
     fn is_heavy(&self, node: usize) -> bool {
         match self.graph.op(node) {
-            Some(
-                Op::Reduce { .. }
-                | Op::Dot(_)
-                | Op::Convolution(_)
-                | Op::ReduceWindow { .. }
-                | Op::Scatter(_)
-                | Op::Sort { .. },
-            ) => true,
+            Some(Op::Reduce { .. } | Op::Dot(_) | Op::Convolution(_) | Op::ReduceWindow { .. } | Op::Scatter(_) | Op::Sort { .. }) => true,
             Some(Op::CustomCall(call)) => call.target.starts_with("__cudnn$conv"),
             _ => false,
         }

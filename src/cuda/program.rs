@@ -313,9 +313,7 @@ impl Builder<'_> {
                 let planned = self.placement.buffer_of.get(&(id, *leaf)).and_then(|&b| self.placement.buffers.get(b as usize));
                 *leaf += 1;
                 match planned {
-                    Some(planned) if planned.bytes >= bytes => {
-                        Value::Array(Place { arena: planned.arena, offset: planned.offset, bytes })
-                    }
+                    Some(planned) if planned.bytes >= bytes => Value::Array(Place { arena: planned.arena, offset: planned.offset, bytes }),
                     Some(planned) => return self.fail(id, format!("the plan gives it {} bytes, but it has {bytes}", planned.bytes)),
                     None if bytes == 0 => Value::Array(Place { arena: ArenaKind::Device, offset: 0, bytes }),
                     None => return self.fail(id, "the plan gives it no place"),

@@ -128,8 +128,7 @@ impl Lowering<'_> {
         e.line("const int t = (int)threadIdx.x;");
         let place = e.place(&form.to, "i");
         // Reduced elements in the order of memory.
-        let order: Vec<usize> =
-            form.from.minor_to_major.iter().filter_map(|d| form.reduced.iter().position(|r| r == d)).collect();
+        let order: Vec<usize> = form.from.minor_to_major.iter().filter_map(|d| form.reduced.iter().position(|r| r == d)).collect();
         let sizes: Vec<i64> = form.reduced.iter().map(|&d| form.from.dims[d]).collect();
         let mut accumulators = Vec::new();
         let first = e.split("t", &order, &sizes);

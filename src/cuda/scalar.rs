@@ -39,7 +39,9 @@ pub fn unary(op: Unary, element: Primitive, x: &str) -> Option<String> {
     let f = |name: &str| real.then(|| call(element, name, &[x]));
     let value = match op {
         Unary::Abs if real => f("fabs")?,
-        Unary::Abs if element.is_signed_integer() => format!("({x} < 0 ? ({t})(0 - ({u}){x}) : {x})", t = ctype(element), u = unsigned(element)),
+        Unary::Abs if element.is_signed_integer() => {
+            format!("({x} < 0 ? ({t})(0 - ({u}){x}) : {x})", t = ctype(element), u = unsigned(element))
+        }
         Unary::Abs | Unary::Real => x.to_string(),
         Unary::Imag => if element == Primitive::F64 { "0.0" } else { "0.0f" }.to_string(),
         Unary::Negate if real => format!("-{x}"),
@@ -132,7 +134,11 @@ pub fn binary(op: Binary, element: Primitive, a: &str, b: &str) -> Option<String
         Binary::ShiftLeft if integer => format!("(({u}){b} >= {n}u ? ({t})0 : ({t})(({u}){a} << ({u}){b}))", n = element.bits()),
         Binary::ShiftRightLogical if integer => {
             let mask = u64::MAX >> (64 - element.bits());
-            format!("(({u}){b} >= {n}u ? ({t})0 : ({t})((({u}){a} & 0x{mask:x}u{l}) >> ({u}){b}))", n = element.bits(), l = if element.bits() == 64 { "ll" } else { "" })
+            format!(
+                "(({u}){b} >= {n}u ? ({t})0 : ({t})((({u}){a} & 0x{mask:x}u{l}) >> ({u}){b}))",
+                n = element.bits(),
+                l = if element.bits() == 64 { "ll" } else { "" }
+            )
         }
         Binary::ShiftRightArithmetic if integer => {
             let wide = if element.bits() == 64 { "long long" } else { "int" };
@@ -195,7 +201,9 @@ pub fn reduce_precision(element: Primitive, exponent: i32, mantissa: i32, x: &st
     let (e, m) = (exponent.clamp(1, own_exponent), mantissa.clamp(0, own_mantissa));
     Some(match element {
         Primitive::F64 => {
-            format!("__longlong_as_double((long long)offc_reduce_bits<unsigned long long,11,52>((unsigned long long)__double_as_longlong({x}), {e}, {m}))")
+            format!(
+                "__longlong_as_double((long long)offc_reduce_bits<unsigned long long,11,52>((unsigned long long)__double_as_longlong({x}), {e}, {m}))"
+            )
         }
         Primitive::F32 => format!("__uint_as_float(offc_reduce_bits<unsigned,8,23>(__float_as_uint({x}), {e}, {m}))"),
         Primitive::BF16 => {

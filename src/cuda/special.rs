@@ -37,7 +37,12 @@ impl Lowering<'_> {
             e.open(&format!("for ({index} {k} = 0; {k} < {}; ++{k})", w.size));
             let base = e.times(&place.dims[d], w.stride);
             let base = e.add(&base, &(-w.pad_low).to_string());
-            let k = if w.reversal { let t = e.times(&k, -1); e.add(&t, &(w.size - 1).to_string()) } else { k };
+            let k = if w.reversal {
+                let t = e.times(&k, -1);
+                e.add(&t, &(w.size - 1).to_string())
+            } else {
+                k
+            };
             let offset = e.times(&k, w.window_dilation);
             let position = e.add(&base, &offset);
             inside.push(format!("{position} >= 0 && {position} % {s} == 0 && {position} / {s} < {}", from.dims[d], s = w.base_dilation));
