@@ -181,6 +181,8 @@ const PROVOKED_ELSEWHERE: &[(&str, &str)] = &[
     ("V12", "src/verify/collectives.rs"),
     ("B030", "no test yet"),
     ("B031", "no test yet"),
+    ("O01", "src/pack/csv.rs"),
+    ("O02", "src/problem/json.rs"),
     ("P001", "tests/it/conformance.rs"),
     ("P002", "needs a text of 4 GiB"),
     ("P003", "tests/it/conformance.rs"),

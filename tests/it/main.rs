@@ -6,6 +6,7 @@ mod analysis;
 mod cli;
 mod conformance;
 mod cost;
+mod cuda;
 mod filetests;
 mod interp;
 mod interp_equiv;

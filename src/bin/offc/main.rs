@@ -16,6 +16,7 @@ mod files;
 mod input;
 mod outcome;
 mod output;
+mod pack;
 mod peak;
 mod rewrite;
 mod run;
