@@ -5,6 +5,8 @@
 mod analysis;
 mod cli;
 mod conformance;
+mod cost;
+mod cuda;
 mod filetests;
 mod interp;
 mod interp_equiv;
@@ -14,5 +16,7 @@ mod plan;
 mod random;
 mod roundtrip;
 mod run_cli;
+mod sim;
 mod tidy;
+mod trace;
 mod verify;

@@ -71,7 +71,7 @@ pub(super) fn run(dot: &Dot, frame: &Frame<'_>) -> Result<(), String> {
     let space = |lies: &Option<Batch>, len: usize| vec![0.0; if lies.is_some() { 0 } else { len }];
     let (mut a, mut b, mut c) = (space(&left, rows * depth), space(&right, depth * columns), space(&to, rows * columns));
     for batch in 0..dot.batch {
-        let mut operand = |lies: &Option<Batch>, access: &Access, copy: &mut [f32], columns: usize| -> Result<Matrix, String> {
+        let operand = |lies: &Option<Batch>, access: &Access, copy: &mut [f32], columns: usize| -> Result<Matrix, String> {
             if let Some(lies) = lies {
                 return Ok(lies.matrix(batch));
             }
