@@ -123,7 +123,7 @@ fn rewritten(name: &str, percent: u64, pipeline: Option<&str>) -> Option<(Module
     let machine = offc::machine::preset("h100-sxm").expect("a preset");
     let need = offc::analysis::Analyses::new(&module).memory().device_bytes();
     let pipeline = pipeline.map(|p| p.parse().expect("a pipeline"));
-    let options = RewriteOptions { machine, memory: Bytes(need * percent / 100), host_memory: None, pipeline };
+    let options = RewriteOptions { machine, memory: Bytes(need * percent / 100), host_memory: None, pipeline, xla_memory: None };
     let result = rewrite(&module, &options).unwrap_or_else(|e| panic!("{name} at {percent} %: {e:?}")).module;
     Some((module, result, inputs))
 }
