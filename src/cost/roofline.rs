@@ -153,6 +153,24 @@ fn outputs(module: &Module, comp: CompId) -> SmallVec<[InstrId; 4]> {
 
 fn fused(module: &Module, order: &[InstrId], outputs: &[InstrId]) -> Work {
     let mut work = Work::default();
+    for &id in order {
+        work.add_arithmetic(arithmetic(module, module.instr(id)));
+    }
+    let read = parameter_reads(module, order);
+    for &id in order {
+        if let Some(&bytes) = read.get(&id) {
+            put(module, module.instr(id), bytes, false, &mut work);
+        }
+    }
+    for &output in outputs {
+        let instr = module.instr(output);
+        put(module, instr, written(module, through_views(module, output)), true, &mut work);
+    }
+    work
+}
+
+/// Bytes that a fused computation reads of each of its parameters, at most all of it.
+fn parameter_reads(module: &Module, order: &[InstrId]) -> FxHashMap<InstrId, u64> {
     // Parameters, and what only renames them or a part of them.
     let mut views: FxHashMap<InstrId, InstrId> = FxHashMap::default();
     let mut read: FxHashMap<InstrId, u64> = FxHashMap::default();
@@ -161,36 +179,47 @@ fn fused(module: &Module, order: &[InstrId], outputs: &[InstrId]) -> Work {
         match &instr.op {
             Op::Parameter { .. } => {
                 views.insert(id, id);
-                continue;
             }
             Op::Bitcast | Op::GetTupleElement { .. } | Op::Reshape { .. } => {
                 if let Some(&parameter) = instr.operands.first().and_then(|o| views.get(o)) {
                     views.insert(id, parameter);
                 }
-                continue;
             }
-            Op::Tuple => continue,
-            _ => {}
-        }
-        work.add_arithmetic(arithmetic(module, instr));
-        for &operand in &instr.operands {
-            if let Some(&parameter) = views.get(&operand) {
-                let bytes = read.entry(parameter).or_insert(0);
-                *bytes = bytes.saturating_add(read_by(module, instr, operand));
+            Op::Tuple => {}
+            _ => {
+                for &operand in &instr.operands {
+                    if let Some(&parameter) = views.get(&operand) {
+                        let whole = module.shapes.leaf_bytes(module.instr(parameter).shape);
+                        let bytes = read.entry(parameter).or_insert(0);
+                        *bytes = bytes.saturating_add(read_by(module, instr, operand)).min(whole);
+                    }
+                }
             }
         }
     }
-    for &id in order {
-        if let Some(&bytes) = read.get(&id) {
-            let instr = module.instr(id);
-            put(module, instr, bytes.min(module.shapes.leaf_bytes(instr.shape)), false, &mut work);
-        }
-    }
-    for &output in outputs {
-        let instr = module.instr(output);
-        put(module, instr, written(module, through_views(module, output)), true, &mut work);
-    }
-    work
+    read
+}
+
+/// The bytes that an instruction touches, by operand.
+#[derive(Clone, Debug)]
+pub struct Touched {
+    /// Bytes read of each operand.
+    pub read: Vec<u64>,
+    /// Bytes written.
+    pub written: u64,
+}
+
+/// What an instruction touches of its operands and its result: of what is sliced or updated in place the slice only.
+pub fn touched(module: &Module, id: InstrId) -> Touched {
+    let instr = module.instr(id);
+    let Op::Fusion(fusion) = &instr.op else {
+        let read = instr.operands.iter().map(|&o| read_by(module, instr, o)).collect();
+        return Touched { read, written: written(module, instr) };
+    };
+    let reads = parameter_reads(module, &module.comp(fusion.calls).order);
+    let of_parameter = |parameter: &InstrId| reads.get(parameter).copied().unwrap_or(0);
+    let written = outputs(module, fusion.calls).iter().map(|&o| written(module, through_views(module, o))).sum();
+    Touched { read: module.comp(fusion.calls).parameters.iter().map(of_parameter).collect(), written }
 }
 
 /// What a chain of renamings begins with.

@@ -11,6 +11,8 @@ mod interp_equiv;
 mod machine;
 mod ops;
 mod plan;
+mod protos;
+mod report;
 mod roundtrip;
 mod tidy;
 mod verify;
