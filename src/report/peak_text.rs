@@ -51,9 +51,11 @@ impl fmt::Display for Text<'_> {
         figures(f, r)?;
         let (instant, end) = r.instant;
         let what = if r.is_peak { "alive at the peak" } else { "alive" };
-        let at = r.at.as_deref().map_or_else(|| "at the end".to_string(), |at| format!("while `{}` runs", clip(at, 30)));
         let when = Nanos::from_micros(r.at_us);
-        writeln!(f, "\n{what}, {at} (instant {instant} of {end}, {when}): {}", Bytes(r.alive_bytes))?;
+        let tail = format!(" (instant {instant} of {end}, {when}): {}", Bytes(r.alive_bytes));
+        let room = 85usize.saturating_sub(what.len() + tail.chars().count()).min(30);
+        let at = r.at.as_deref().map_or_else(|| "at the end".to_string(), |at| format!("while `{}` runs", clip(at, room)));
+        writeln!(f, "\n{what}, {at}{tail}")?;
         for role in &r.roles {
             let share = percent(role.bytes, r.alive_bytes);
             writeln!(f, "  {:>10}  {share:>7}  {:17} {:>5} {}", size(role.bytes), role.role.name(), role.buffers, plural(role.buffers))?;
