@@ -9,6 +9,7 @@ pub mod format;
 pub mod interp;
 pub mod ir;
 pub mod machine;
+pub mod pack;
 pub mod pass;
 pub mod passes;
 pub mod plan;

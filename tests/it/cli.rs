@@ -299,3 +299,18 @@ fn the_readme_shows_real_output() {
         assert!(readme == written, "README.md is out of date (`OFFC_BLESS=1 cargo test readme`); it should read\n{written}");
     }
 }
+
+#[test]
+fn pack_writes_offsets_or_says_why_not() {
+    let table = b"id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n";
+    let packed = run_with_input(&["pack", "-", "--capacity", "12"], table);
+    assert_eq!(status(&packed), 0);
+    assert_eq!(out(&packed).lines().count(), 6);
+    assert!(out(&packed).starts_with("id,offset\nb1,"));
+    let json = run_with_input(&["pack", "-", "--json"], table);
+    assert!(out(&json).contains("\"height\": 12") && out(&json).contains("\"gap_pct\": 0.0"));
+    let tight = run_with_input(&["pack", "-", "--capacity", "11"], table);
+    assert_eq!((status(&tight), err(&tight).contains("12 bytes are alive at once")), (1, true));
+    let bad = run_with_input(&["pack", "-"], b"id,lower,upper\n");
+    assert_eq!((status(&bad), err(&bad).contains("O01")), (3, true));
+}

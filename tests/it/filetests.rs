@@ -158,6 +158,8 @@ const PROVOKED_ELSEWHERE: &[(&str, &str)] = &[
     ("V12", "src/verify/collectives.rs"),
     ("B030", "tests/it/protos.rs"),
     ("B031", "tests/it/protos.rs"),
+    ("O01", "src/pack/csv.rs"),
+    ("O02", "src/problem/json.rs"),
     ("P001", "tests/it/conformance.rs"),
     ("P002", "needs a text of 4 GiB"),
     ("P003", "tests/it/conformance.rs"),

@@ -17,6 +17,7 @@ mod files;
 mod input;
 mod outcome;
 mod output;
+mod pack;
 mod peak;
 mod probe;
 mod rewrite;
