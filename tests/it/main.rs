@@ -5,6 +5,7 @@
 mod analysis;
 mod cli;
 mod conformance;
+mod cuda;
 mod filetests;
 mod interp;
 mod interp_equiv;

@@ -20,6 +20,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("format", &["text", "proto", "diag", "ir"]),
     ("verify", &["entity", "diag", "ir"]),
     ("interp", &["entity", "units", "machine", "ir"]),
+    ("cuda", &["entity", "units", "ir", "interp"]),
     ("cost", &["units", "machine", "ir"]),
     ("analysis", &["entity", "units", "machine", "ir", "cost"]),
     ("sim", &["entity", "units", "machine", "ir", "cost", "analysis"]),
