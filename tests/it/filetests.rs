@@ -50,7 +50,8 @@ pub struct Outcome {
 type Kind = fn(&Case) -> Outcome;
 
 /// The kinds of tests. To add one, write a function and a row.
-const KINDS: &[(&str, Kind)] = &[("parse", parse), ("peak", peak), ("print", print), ("verify", verify), ("rewrite", rewrite)];
+const KINDS: &[(&str, Kind)] =
+    &[("parse", parse), ("peak", peak), ("print", print), ("verify", verify), ("rewrite", rewrite), ("simulate", simulate)];
 
 /// Only what reading says.
 fn parse(case: &Case) -> Outcome {
@@ -95,6 +96,7 @@ fn rewrite(case: &Case) -> Outcome {
             memory: arg("--memory").expect("`args:` names the memory").parse().expect("a size"),
             host_memory: None,
             pipeline: arg("--passes").map(|p| p.parse().expect("a pipeline")),
+            xla_memory: arg("--xla-limit").map(|size| size.parse().expect("a size")),
         };
         let text = match offc::driver::rewrite(module, &options) {
             Ok(rewritten) => {
@@ -112,6 +114,33 @@ fn rewrite(case: &Case) -> Outcome {
         };
         outcome.snapshot = Some(text);
     })
+}
+
+/// What `offc simulate` prints for an H100, with `--trips LOOP=N` and `--contention`. With `--corpus NAME` the program is that of the corpus beside the
+/// repository, and nothing is compared where that is not here.
+fn simulate(case: &Case) -> Outcome {
+    let arg = |name: &str| case.args.iter().position(|a| a == name).and_then(|n| case.args.get(n + 1));
+    let report = |module: &offc::ir::Module| {
+        let machine = offc::machine::preset("h100-sxm").expect("there is such a preset");
+        let trips =
+            arg("--trips").map(|t| t.split_once('=').expect("LOOP=N")).map(|(name, n)| (name.to_owned(), n.parse().expect("a number")));
+        let options = offc::sim::Options { contention: case.args.iter().any(|a| a == "--contention"), trips: trips.into_iter().collect() };
+        let prices = offc::cost::Prices::new(module, &machine);
+        let timeline = offc::sim::simulate_with(module, &machine, &prices, &options);
+        let host = offc::analysis::Analyses::new(module).memory().host_bytes();
+        let limit = (host, machine.host.pinned.get(), offc::machine::PINNED_VARIABLE);
+        offc::report::SimReport::of(module, &timeline, &machine.name, None, limit).to_string()
+    };
+    let Some(name) = arg("--corpus") else {
+        return with_module(case, |module, outcome| outcome.snapshot = Some(report(module)));
+    };
+    let path = root("../shared/corpus").join(format!("{name}.pb"));
+    let Ok(bytes) = std::fs::read(&path) else {
+        eprintln!("skipped: {} is not here", path.display());
+        return Outcome::default();
+    };
+    let (module, _) = offc::proto::decode(&bytes).expect("the corpus decodes");
+    Outcome { snapshot: Some(report(&module)), ..Outcome::default() }
 }
 
 /// Reads the program of a case and hands it on if there is one.

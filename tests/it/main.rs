@@ -5,6 +5,7 @@
 mod analysis;
 mod cli;
 mod conformance;
+mod cost;
 mod cuda;
 mod filetests;
 mod interp;
@@ -15,5 +16,7 @@ mod plan;
 mod protos;
 mod report;
 mod roundtrip;
+mod sim;
 mod tidy;
+mod trace;
 mod verify;
