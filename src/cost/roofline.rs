@@ -222,13 +222,44 @@ fn fused(module: &Module, order: &[InstrId], outputs: &[InstrId]) -> Work {
     }
     for &output in outputs {
         let instr = module.instr(output);
-        let bytes = match updated_in_place(module, output) {
-            Some(update) => written(module, module.instr(update)),
-            None => module.shapes.leaf_bytes(instr.shape),
-        };
-        put(module, instr, bytes, true, &mut work);
+        put(module, instr, output_bytes(module, output), true, &mut work);
     }
     work
+}
+
+/// Bytes that an output of a fused computation is written with: the update only, where it changes an operand in its place.
+fn output_bytes(module: &Module, output: InstrId) -> u64 {
+    match updated_in_place(module, output) {
+        Some(update) => written(module, module.instr(update)),
+        None => module.shapes.leaf_bytes(module.instr(output).shape),
+    }
+}
+
+/// The bytes that an instruction touches, by operand.
+#[derive(Clone, Debug)]
+pub struct Touched {
+    /// Bytes read of each operand.
+    pub read: Vec<u64>,
+    /// Bytes written.
+    pub written: u64,
+}
+
+/// What an instruction touches of its operands and its result: of what is sliced or updated in place the slice only.
+pub fn touched(module: &Module, id: InstrId) -> Touched {
+    let instr = module.instr(id);
+    let Op::Fusion(fusion) = &instr.op else {
+        let read = instr.operands.iter().map(|&o| read_by(module, instr, o)).collect();
+        return Touched { read, written: written(module, instr) };
+    };
+    let outputs = outputs(module, fusion.calls);
+    let asked = demands(module, &module.comp(fusion.calls).order, &outputs);
+    let of_parameter = |parameter: &InstrId| {
+        let shape = module.instr(*parameter).shape;
+        let all = module.shapes.array(shape).map_or(0, |a| a.elements());
+        share_of(module.shapes.leaf_bytes(shape), asked.get(parameter).copied().unwrap_or(0), all)
+    };
+    let read = module.comp(fusion.calls).parameters.iter().map(of_parameter).collect();
+    Touched { read, written: outputs.iter().map(|&o| output_bytes(module, o)).sum() }
 }
 
 /// The update that an output is, if it changes an operand of the fusion in its place: one whose base the fusion makes itself is written as a whole.
