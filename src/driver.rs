@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::analysis::remat::RematTracker;
 use crate::analysis::{Analyses, Memory};
 use crate::cost::Prices;
 use crate::diag::Diagnostic;
@@ -28,6 +29,47 @@ pub struct RewriteOptions {
     pub pipeline: Option<Pipeline>,
     /// For a program before optimization, the compiled form of the same program: its memory and times are what is planned on.
     pub truth: Option<Module>,
+    /// Device memory that XLA's own rematerialization reckons with: that of the GPU the program will run on. `None` where XLA's pass is off or allowed
+    /// as much as it likes.
+    pub xla_memory: Option<Bytes>,
+}
+
+/// XLA's own rematerialization, and whether it acts on a program. In a scheduled module it runs after the hook through which a rewritten module enters
+/// (`gpu_compiler.cc`, `RunPostSchedulingPipelines`), so it judges what we write.
+#[derive(Clone, Debug, Serialize)]
+pub struct XlaRemat {
+    /// Device memory that it reckons with.
+    pub memory: Option<Bytes>,
+    /// The most that its tracker may count; host memory counts like device memory.
+    pub limit: Option<Bytes>,
+    /// What it counts.
+    pub tracker: Bytes,
+    /// The instruction at which it counts that.
+    pub at: Option<String>,
+    /// Whether it acts: it clones instructions as it sees fit.
+    pub acts: bool,
+    /// Whether the plan was made tighter so that it does not.
+    pub binding: bool,
+    /// The least `xla_gpu_memory_limit_slop_factor` with which it leaves the program alone (95 is what XLA sets); `None` where no factor helps.
+    pub slop_factor: Option<u64>,
+    /// The least device memory on which it leaves the program alone.
+    pub memory_needed: Bytes,
+}
+
+impl XlaRemat {
+    fn of(module: &Module, memory: Option<Bytes>, binding: bool) -> Self {
+        let tracker = RematTracker::of(module);
+        Self {
+            memory,
+            limit: memory.map(|m| Bytes(tracker.limit(m.get()))),
+            tracker: Bytes(tracker.peak),
+            at: tracker.at.map(|id| module.instr(id).name.to_string()),
+            acts: memory.is_some_and(|m| !tracker.left_alone(m.get())),
+            binding,
+            slop_factor: memory.and_then(|m| tracker.slop_needed(m.get())),
+            memory_needed: Bytes(tracker.memory_needed()),
+        }
+    }
 }
 
 /// A program's figures.
@@ -90,6 +132,8 @@ pub struct Rewritten {
     pub before: Figures,
     /// The result's figures.
     pub after: Figures,
+    /// What XLA's own rematerialization will make of it.
+    pub xla: XlaRemat,
     /// What the passes tell.
     pub log: Log,
 }
@@ -156,8 +200,9 @@ pub fn rewrite(module: &Module, options: &RewriteOptions) -> Result<Rewritten, T
         truth_is_usable(truth)?;
     }
     let host_memory = options.host_memory.unwrap_or(options.machine.host.pinned);
+    let (machine, xla_memory) = (options.machine.clone(), options.xla_memory);
     let mut cx =
-        PassCx { machine: options.machine.clone(), memory: options.memory, host_memory, truth: options.truth.clone().map(Box::new) };
+        PassCx { machine, memory: options.memory, host_memory, xla_memory, tightened: false, truth: options.truth.clone().map(Box::new) };
     let mut rewritten = module.clone();
     let log = run(&passes, &mut rewritten, &mut cx).map_err(|stopped| match stopped.error {
         PassError::Infeasible(infeasible) => Trouble::Infeasible(infeasible),
@@ -170,5 +215,6 @@ pub fn rewrite(module: &Module, options: &RewriteOptions) -> Result<Rewritten, T
         Some(Expectation { expected, .. }) => Figures::expected(&expected),
         None => (Figures::of(module, &options.machine), Figures::of(&rewritten, &options.machine)),
     };
-    Ok(Rewritten { module: rewritten, plan, before, after, log })
+    let xla = XlaRemat::of(&rewritten, options.xla_memory.filter(|_| module.is_scheduled), cx.tightened);
+    Ok(Rewritten { module: rewritten, plan, before, after, xla, log })
 }

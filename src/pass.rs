@@ -41,6 +41,11 @@ pub struct PassCx {
     pub host_memory: Bytes,
     /// For a program before optimization, the compiled form of the same program.
     pub truth: Option<Box<Module>>,
+    /// Device memory that XLA's own rematerialization reckons with: what is planned stays below its limit where that is possible. `None` where XLA's
+    /// pass does not run.
+    pub xla_memory: Option<Bytes>,
+    /// Whether a plan was made tighter for it.
+    pub tightened: bool,
 }
 
 /// Why a pass stops the pipeline.

@@ -1,11 +1,15 @@
 //! Runs whole programs, on one partition or several at once.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use super::array::Array;
 use super::error::Error;
-use super::eval::{Evaluation, Identity, Observer};
+use super::eval::{Evaluation, Given, Identity, Observer};
 use super::exchange::{Alone, Together};
 use super::placement::{HighWater, Placement};
 use super::program::Program;
+use super::timing::{Clock, Timed};
 use super::trace::{Recorder, Trace};
 use crate::ir::Module;
 
@@ -13,12 +17,16 @@ use crate::ir::Module;
 const STACK: usize = 64 << 20;
 
 /// How to run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 pub struct RunOptions<'p> {
     /// Where values lie; without it each has memory of its own.
     pub placement: Option<&'p Placement>,
     /// Whether to take fingerprints of everything.
     pub trace: bool,
+    /// Whether contractions may add up in another order, faster: results then depend on the machine.
+    pub fast: bool,
+    /// What to measure times by.
+    pub clock: Option<&'p Arc<dyn Clock>>,
 }
 
 /// What a run gives.
@@ -30,20 +38,22 @@ pub struct Outcome {
     pub trace: Option<Trace>,
     /// What it needed of its arenas.
     pub high_water: HighWater,
+    /// What was measured, if there was a clock.
+    pub timed: Vec<Timed>,
 }
 
 /// Runs a program on as many partitions as there are lists of inputs, all in step, each on a thread of its own. The errors name either all
 /// instructions that cannot be run, or the one where it stopped (the first partition's).
 pub fn run(module: &Module, inputs: &[Vec<Array>], options: RunOptions<'_>) -> Result<Vec<Outcome>, Vec<Error>> {
     if let [inputs] = inputs {
-        let program = Program::new(module)?;
-        return one(&program, Identity::default(), &Alone, inputs, options).map(|o| vec![o]).map_err(|e| vec![e]);
+        let program = ready(module, options)?;
+        return on_arrays(&program, Identity::default(), &Alone, inputs, options).map(|o| vec![o]);
     }
     let together = Together::new(inputs.len());
     let work = |partition: usize| {
-        let result = Program::new(module).and_then(|program| {
+        let result = ready(module, options).and_then(|program| {
             let identity = Identity { partition: u32::try_from(partition).expect("partitions are few"), replica: 0 };
-            one(&program, identity, &together, &inputs[partition], options).map_err(|e| vec![e])
+            on_arrays(&program, identity, &together, &inputs[partition], options)
         });
         together.leave(partition, result.is_err());
         result
@@ -68,19 +78,60 @@ pub fn run(module: &Module, inputs: &[Vec<Array>], options: RunOptions<'_>) -> R
     })
 }
 
-fn one(
+/// Where the arrays of one partition come from, by their numbers.
+pub type Inputs<'a> = &'a mut dyn FnMut(usize) -> Result<Array, String>;
+/// Where they go.
+pub type Outputs<'a> = &'a mut dyn FnMut(usize, Array) -> Result<(), String>;
+
+/// Runs a program on one partition, with one array at a time outside of the program's own memory.
+pub fn run_streamed(module: &Module, inputs: Inputs<'_>, outputs: Outputs<'_>, options: RunOptions<'_>) -> Result<Outcome, Vec<Error>> {
+    let program = ready(module, options)?;
+    let mut inputs = |i: usize| inputs(i).map(|array| Some(Cow::Owned(array)));
+    one(&program, Identity::default(), &Alone, &mut inputs, outputs, options).map_err(|e| vec![e])
+}
+
+/// Runs one of several partitions on arrays in memory.
+fn on_arrays(
     program: &Program<'_>,
     identity: Identity,
     exchange: &dyn super::Exchange,
     inputs: &[Array],
     options: RunOptions<'_>,
+) -> Result<Outcome, Vec<Error>> {
+    if inputs.len() > program.inputs() {
+        return Err(vec![Error::new("there are more inputs than parameters")]);
+    }
+    let mut outputs = Vec::new();
+    let mut give = |i: usize| Ok(inputs.get(i).map(Cow::Borrowed));
+    let mut take = |_: usize, array: Array| {
+        outputs.push(array);
+        Ok(())
+    };
+    let outcome = one(program, identity, exchange, &mut give, &mut take, options).map_err(|e| vec![e])?;
+    Ok(Outcome { outputs, ..outcome })
+}
+
+/// Compiles a program and holds it to its plan, before anything runs.
+fn ready<'m>(module: &'m Module, options: RunOptions<'_>) -> Result<Program<'m>, Vec<Error>> {
+    let program = Program::new(module, options.fast)?;
+    let errors = options.placement.map(|p| program.misplaced(p)).unwrap_or_default();
+    if errors.is_empty() { Ok(program) } else { Err(errors) }
+}
+
+fn one(
+    program: &Program<'_>,
+    identity: Identity,
+    exchange: &dyn super::Exchange,
+    inputs: Given<'_, '_>,
+    outputs: Outputs<'_>,
+    options: RunOptions<'_>,
 ) -> Result<Outcome, Error> {
     let mut recorder = Recorder::new(program.module);
     let mut nobody = ();
     let observer: &mut dyn Observer = if options.trace { &mut recorder } else { &mut nobody };
-    let mut evaluation = Evaluation::new(program, identity, exchange, observer, options.placement);
-    let outputs = evaluation.run(inputs)?;
-    let high_water = evaluation.high_water();
+    let mut evaluation = Evaluation::new(program, identity, exchange, observer, options.placement, options.clock.cloned());
+    evaluation.run(inputs, outputs)?;
+    let (high_water, timed) = (evaluation.high_water(), evaluation.take_timed());
     drop(evaluation);
-    Ok(Outcome { outputs, trace: options.trace.then(|| recorder.finish()), high_water })
+    Ok(Outcome { outputs: Vec::new(), trace: options.trace.then(|| recorder.finish()), high_water, timed })
 }

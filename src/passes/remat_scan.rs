@@ -200,9 +200,10 @@ impl Base {
             }
         }
     }
-    /// Device bytes of a program with that estimate.
+    /// Device bytes of a program with that estimate. Where the compiled form takes more than was estimated of the original, the result will too;
+    /// where it takes less, the order of some other schedule was lucky, and nothing says that the next one will be.
     fn after(&self, estimated: u64) -> u64 {
-        (self.device + estimated).saturating_sub(self.estimated)
+        estimated + self.device.saturating_sub(self.estimated)
     }
     fn expected(&self, best: &Candidate, time: f64) -> Expected {
         Expected {

@@ -4,23 +4,28 @@
 //! its exit status), [`terminal`] (colour, progress).
 
 mod arena;
+mod backend;
 mod check;
 mod cli;
 mod convert;
 mod device;
 mod devices;
+mod diff;
 mod equiv;
 mod explain;
 mod files;
 mod input;
 mod outcome;
 mod output;
+mod pack;
 mod peak;
+mod probe;
 mod rewrite;
 mod run;
 mod simulate;
 mod summary;
 mod terminal;
+mod timing;
 mod values;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

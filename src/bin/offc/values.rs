@@ -28,6 +28,32 @@ pub struct Inputs {
     whole: Vec<Vec<usize>>,
 }
 
+/// The inputs of one partition, made or read one by one.
+pub fn streamed(source: &Source, module: &Module) -> Result<Box<dyn FnMut(usize) -> Result<Array, String>>, Failure> {
+    let types = parameter_types(module)?;
+    let Some(path) = &source.inputs else {
+        let seed = source.seed.unwrap_or(0);
+        return Ok(Box::new(move |i| {
+            let (element, dims) = types.get(i).ok_or("there is no such parameter")?;
+            Ok(made(*element, dims, seed, i as u64))
+        }));
+    };
+    let wrong = |why: String| Failure::Usage(format!("cannot read `{}`: {why}", path.display()));
+    let file = std::fs::File::open(path).map_err(|e| Failure::file("read", path, &e))?;
+    let mut archive = npz::Archive::open(std::io::BufReader::new(file)).map_err(wrong)?;
+    let names = archive.names().map(str::to_string).enumerate().map(|(at, name)| (name, at)).collect();
+    let order = numbered(names, "arg", path)?;
+    counted(order.len(), types.len(), path)?;
+    Ok(Box::new(move |i| archive.array(*order.get(i).ok_or("there is no such array")?)))
+}
+
+fn counted(found: usize, expected: usize, path: &Path) -> Result<(), Failure> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!("expected {expected} arrays for the parameters, found {found} in `{}`", path.display())))
+}
+
 /// The inputs of each partition.
 pub fn inputs(source: &Source, module: &Module, partitions: usize) -> Result<Inputs, Failure> {
     let types = parameter_types(module)?;
@@ -38,10 +64,7 @@ pub fn inputs(source: &Source, module: &Module, partitions: usize) -> Result<Inp
     };
     let read = npz::read(&files::read(path)?).map_err(|why| Failure::Usage(format!("cannot read `{}`: {why}", path.display())))?;
     let arrays = numbered(read, "arg", path)?;
-    if arrays.len() != types.len() {
-        let message = format!("expected {} arrays for the parameters, found {} in `{}`", types.len(), arrays.len(), path.display());
-        return Err(Failure::Usage(message));
-    }
+    counted(arrays.len(), types.len(), path)?;
     let mut out = vec![Vec::with_capacity(arrays.len()); partitions];
     for (i, (array, (element, dims))) in arrays.iter().zip(&types).enumerate() {
         let parts = cut(array, *element, dims, partitions).map_err(|why| Failure::Usage(format!("`arg{i}`: {why}")))?;
@@ -52,8 +75,8 @@ pub fn inputs(source: &Source, module: &Module, partitions: usize) -> Result<Inp
     Ok(Inputs { of: out, whole: arrays.into_iter().map(|a| a.dims).collect() })
 }
 
-/// The arrays of an archive in the order of their numbers.
-pub fn numbered(read: Vec<(String, Array)>, prefix: &str, path: &Path) -> Result<Vec<Array>, Failure> {
+/// What an archive has under numbered names, in the order of the numbers.
+fn numbered<T>(read: Vec<(String, T)>, prefix: &str, path: &Path) -> Result<Vec<T>, Failure> {
     let mut arrays = Vec::with_capacity(read.len());
     for (key, array) in read {
         let number: Option<usize> = key.strip_prefix(prefix).and_then(|n| n.parse().ok());
@@ -114,8 +137,11 @@ fn cut(array: &Array, element: Primitive, dims: &[usize], partitions: usize) -> 
 
 /// The outputs of all partitions as one list: one that is the same everywhere as it is; one that is written over a parameter which was cut,
 /// put together in the same way; any other one in the order of the partitions along its first dimension.
-pub fn together(module: &Module, inputs: &Inputs, outputs: &[Vec<Array>]) -> Vec<Array> {
-    let [first, rest @ ..] = outputs else { return Vec::new() };
+pub fn together(module: &Module, inputs: &Inputs, mut outputs: Vec<Vec<Array>>) -> Vec<Array> {
+    if outputs.len() == 1 {
+        return outputs.swap_remove(0);
+    }
+    let [first, rest @ ..] = outputs.as_slice() else { return Vec::new() };
     let donors = donors(module, first.len());
     let join = |i: usize| {
         if rest.iter().all(|other| other[i] == first[i]) {
