@@ -1,5 +1,9 @@
 //! Options and the default pipeline, readable top to bottom.
 
+mod summary;
+
+pub use summary::{Recomputes, Side, Summary, Transfers, floor};
+
 use serde::Serialize;
 
 use crate::analysis::{Analyses, Memory};

@@ -4,6 +4,7 @@ pub mod analysis;
 pub mod cost;
 pub mod diag;
 pub mod driver;
+pub mod embed;
 pub mod entity;
 pub mod format;
 pub mod interp;

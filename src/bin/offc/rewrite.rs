@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use offc::driver::{RewriteOptions, Rewritten, Trouble, rewrite};
-use offc::pass::{Infeasible, Pipeline};
+use offc::driver::{RewriteOptions, Summary, Trouble, floor, rewrite};
+use offc::pass::Pipeline;
 use offc::units::Bytes;
 
 use crate::device::MachineArgs;
@@ -11,11 +11,8 @@ use crate::files::{self, Pending};
 use crate::input::{Loaded, load_telling};
 use crate::outcome::{BadInput, Failure, tell};
 use crate::output::{Emit, Target, encode};
-use crate::summary::Summary;
+use crate::summary;
 use crate::terminal::{Progress, Style};
-
-/// How often [`floor`] asks for an eighth less before it gives up.
-const ASKS: usize = 4;
 
 /// Arguments of `offc rewrite`.
 #[derive(Debug, clap::Args)]
@@ -71,7 +68,7 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     let options = RewriteOptions { machine, memory: args.memory, host_memory: args.machine.host_memory, pipeline: args.passes.clone() };
     let progress = Progress::start("planning");
     let rewritten = rewrite(&loaded.module, &options).map_err(|t| failure(t, &loaded, args))?;
-    let floor = floor(&loaded, &options, &rewritten);
+    let floor = floor(&loaded.module, &options, &rewritten);
     drop(progress);
     let bytes = encode(&rewritten.module, &form, &crate::files::name(&args.input))?;
     let summary = Summary::of(&options, &rewritten, floor);
@@ -89,25 +86,11 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     }
     pending.into_iter().try_for_each(Pending::commit)?;
     if args.json {
-        tell(&summary.json()?);
+        tell(&summary::json(&summary)?);
     } else if !args.quiet {
-        tell(&summary.text(args.top, style));
+        tell(&summary::text(&summary, args.top, style));
     }
     Ok(())
-}
-
-/// The lowest peak that the same steps find when they are asked for less and less.
-fn floor(loaded: &Loaded, options: &RewriteOptions, rewritten: &Rewritten) -> Option<Bytes> {
-    let mut lowest = rewritten.after.device();
-    for _ in 0..ASKS {
-        let less = RewriteOptions { memory: Bytes(lowest.get() / 8 * 7), ..options.clone() };
-        match rewrite(&loaded.module, &less) {
-            Ok(found) => lowest = lowest.min(found.after.device()),
-            Err(Trouble::Infeasible(Infeasible { floor, .. })) => return Some(lowest.min(floor)),
-            Err(Trouble::Input(_) | Trouble::Usage(_) | Trouble::Internal { .. }) => return None,
-        }
-    }
-    None
 }
 
 fn failure(trouble: Trouble, loaded: &Loaded, args: &Args) -> Failure {
