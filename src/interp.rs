@@ -21,7 +21,9 @@ mod placement;
 mod program;
 mod run;
 mod tape;
+mod timing;
 mod trace;
+mod transfer;
 mod view;
 
 pub use array::Array;
@@ -30,5 +32,7 @@ pub use eval::{Evaluation, Identity, Observer, Value};
 pub use exchange::{Alone, Exchange, Together};
 pub use placement::{ArenaKind, HighWater, Placement, PlannedBuffer};
 pub use program::Program;
-pub use run::{Outcome, RunOptions, run};
+pub use run::{Outcome, RunOptions, run, run_once};
+pub use timing::{Clock, Measured, Span, Timed};
 pub use trace::Trace;
+pub use transfer::Direction;

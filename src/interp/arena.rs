@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 
 use super::buffer::{Buffer, POISON, Place};
 use super::placement::{ArenaKind, HighWater, Placement, PlannedBuffer};
+use super::timing::Span;
+use super::transfer::{Direction, Ticket};
 use crate::ir::{InstrId, Module};
 
 /// What lies in some bytes.
@@ -71,6 +73,8 @@ struct Flight {
     start: InstrId,
     reads: Vec<Place>,
     writes: Vec<Place>,
+    /// The transfer, if a thread carries it out.
+    ticket: Option<Ticket>,
 }
 
 /// The arenas of one run.
@@ -118,16 +122,9 @@ impl<'p> Arenas<'p> {
 
     /// Where an array of an instruction's result is to lie; `None` if the plan does not say.
     pub fn place(&self, id: InstrId, leaf: u32, bytes: usize) -> Option<Result<Place, String>> {
-        let (_, planned) = self.planned(id, leaf)?;
-        let arena = self.arena(planned.arena);
-        let name = planned.arena.name();
-        Some(if bytes > planned.bytes {
-            Err(format!("the plan gives it {} bytes of the {name} arena, but it has {bytes}", planned.bytes))
-        } else if planned.offset + bytes > arena.memory.len() {
-            Err(format!("the plan puts it at byte {} of the {name} arena, which has {}", planned.offset, arena.memory.len()))
-        } else {
-            Ok(Place { buffer: arena.memory.clone(), offset: planned.offset, bytes, stamp: 0 })
-        })
+        let planned = self.placement.buffer(id, leaf)?;
+        let place = || Place { buffer: self.arena(planned.arena).memory.clone(), offset: planned.offset, bytes, stamp: 0 };
+        Some(self.placement.check(planned, bytes).map(|()| place()))
     }
 
     /// Whether a value may be read: all its bytes are still its own, and written.
@@ -214,14 +211,21 @@ impl<'p> Arenas<'p> {
     }
 
     /// Work begins that the program waits for later.
-    pub fn depart(&mut self, start: InstrId, reads: Vec<Place>, writes: Vec<Place>) {
-        self.flights.push(Flight { start, reads, writes });
+    pub fn depart(&mut self, start: InstrId, reads: Vec<Place>, writes: Vec<Place>, ticket: Option<Ticket>) {
+        self.flights.push(Flight { start, reads, writes, ticket });
     }
-    /// The program has waited for it.
-    pub fn arrive(&mut self, start: InstrId) {
-        if let Some(i) = self.flights.iter().position(|f| f.start == start) {
-            self.flights.remove(i);
-        }
+    /// Waits for work that an instruction has begun; tells when a transfer ran.
+    pub fn arrive(&mut self, start: InstrId) -> Option<(Direction, Span, u64)> {
+        let i = self.flights.iter().position(|f| f.start == start)?;
+        self.flights.remove(i).ticket?.wait()
+    }
+    /// Which way a transfer between places goes.
+    pub fn direction(&self, to: &[Place]) -> Direction {
+        if to.iter().any(|p| self.kind_of(p) == Some(ArenaKind::Host)) { Direction::ToHost } else { Direction::FromHost }
+    }
+    /// Whether all of them lie in arenas, whose record says who may touch them.
+    pub fn hold(&self, places: &[Place]) -> bool {
+        places.iter().all(|p| self.kind_of(p).is_some())
     }
     /// What the run needed so far.
     pub fn high_water(&self) -> HighWater {
@@ -290,7 +294,7 @@ mod tests {
         let mut arenas = Arenas::new(&placement);
         let a = write(&mut arenas, 0);
         let c = write(&mut arenas, 2);
-        arenas.depart(InstrId::new(2), vec![a.clone()], vec![c.clone()]);
+        arenas.depart(InstrId::new(2), vec![a.clone()], vec![c.clone()], None);
         assert_eq!(arenas.check_read(&module, &a), Ok(()));
         assert!(arenas.check_read(&module, &c).unwrap_err().contains("`c`, which writes there, is under way"));
         assert!(arenas.check_write(&module, &a).unwrap_err().contains("a wait is missing"));

@@ -1,6 +1,6 @@
-//! Collectives: what each partition gets of what all have brought.
+//! Collectives: where partitions meet, and what each gets of what all have brought ([`super::ops::collective`]).
 //!
-//! Devices are partitions of one replica. A reduction takes partitions in the order of their group.
+//! Devices are partitions of one replica.
 
 use super::array::Array;
 use super::error::Error;
@@ -8,79 +8,20 @@ use super::eval::{Evaluation, Value};
 use super::exchange::Brought;
 use super::kernel::{ArrayType, BLOCK, leaves};
 use super::lanes::{Memory, Run};
+use super::ops::collective::{Ragged, all_gather, all_reduce, all_to_all, permute, ragged_all_to_all, share};
+use super::ops::{OpError, groups};
 use super::tape::Applied;
-use crate::ir::{AxisRef, Collective, CollectiveKind, InstrId, Mesh, Op, ReplicaGroups};
+use crate::ir::{Collective, CollectiveKind, InstrId, Op};
 
-/// The groups of devices that a spelling lists; none means all in one.
-pub fn groups(groups: &ReplicaGroups) -> Option<Vec<Vec<i64>>> {
-    match groups {
-        ReplicaGroups::List(list) => Some(list.clone()),
-        ReplicaGroups::Iota { groups, devices, reshape, perm } => {
-            let perm: Vec<usize> = perm.iter().map(|&d| usize::try_from(d).ok()).collect::<Option<_>>()?;
-            let all = iota(&positive(reshape)?, &perm);
-            let (groups, devices) = (usize::try_from(*groups).ok()?, usize::try_from(*devices).ok()?);
-            (devices > 0 && all.len() == groups * devices).then(|| all.chunks(devices).map(<[i64]>::to_vec).collect())
-        }
-        ReplicaGroups::Mesh { mesh, axes } => mesh_groups(mesh, axes),
+/// Why a collective cannot be carried out in its form; `None` if it can.
+pub(super) fn refused(op: &Collective) -> Option<&'static str> {
+    if op.kind == CollectiveKind::Reduce {
+        return Some("it reduces to one partition");
     }
-}
-
-fn positive(values: &[i64]) -> Option<Vec<usize>> {
-    values.iter().map(|&v| usize::try_from(v).ok()).collect()
-}
-
-/// `iota(dims)` transposed, as a list.
-fn iota(dims: &[usize], perm: &[usize]) -> Vec<i64> {
-    let strides = super::array::row_major(dims);
-    let perm: Vec<usize> = if perm.is_empty() { (0..dims.len()).collect() } else { perm.to_vec() };
-    let transposed: Vec<usize> = perm.iter().map(|&d| dims[d]).collect();
-    super::array::indices(&transposed).map(|index| index.iter().zip(&perm).map(|(i, &d)| (i * strides[d]) as i64).sum()).collect()
-}
-
-/// One group for each place in the mesh's other axes; in it, the given axes vary, the last fastest.
-fn mesh_groups(mesh: &Mesh, axes: &[AxisRef]) -> Option<Vec<Vec<i64>>> {
-    let sizes = positive(&mesh.axes.iter().map(|(_, size)| *size).collect::<Vec<_>>())?;
-    let total: usize = sizes.iter().product();
-    let devices = match &mesh.iota {
-        Some((dims, perm)) => iota(&positive(dims)?, &positive(perm)?),
-        None if mesh.device_ids.is_empty() => (0..total as i64).collect(),
-        None => mesh.device_ids.clone(),
-    };
-    // Axes cut at the bounds of the parts that are named.
-    let mut fine: Vec<(usize, usize, usize)> = Vec::new();
-    for (axis, &size) in sizes.iter().enumerate() {
-        let mut cuts = vec![1, size];
-        for part in axes.iter().filter(|a| a.axis == axis as i64).filter_map(|a| a.sub_axis) {
-            let (pre, length) = (usize::try_from(part.0).ok()?, usize::try_from(part.1).ok()?);
-            cuts.extend([pre, pre * length]);
-        }
-        cuts.sort_unstable();
-        cuts.dedup();
-        if cuts.windows(2).any(|w| w[0] == 0 || w[1] % w[0] != 0) {
-            return None;
-        }
-        fine.extend(cuts.windows(2).map(|w| (axis, w[0], w[1] / w[0])));
-        if size == 1 {
-            fine.push((axis, 1, 1));
-        }
+    if op.has_dynamic_root {
+        return Some("its root is known only when the program runs");
     }
-    let dims: Vec<usize> = fine.iter().map(|f| f.2).collect();
-    let mut within = Vec::new();
-    for axis in axes {
-        let (start, end) = match axis.sub_axis {
-            Some((pre, size)) => (usize::try_from(pre).ok()?, usize::try_from(pre * size).ok()?),
-            None => (1, *sizes.get(usize::try_from(axis.axis).ok()?)?),
-        };
-        within.extend((0..fine.len()).filter(|&f| fine[f].0 as i64 == axis.axis && fine[f].1 >= start && fine[f].1 < end.max(2)));
-    }
-    let without: Vec<usize> = (0..fine.len()).filter(|f| !within.contains(f)).collect();
-    let strides = super::array::row_major(&dims);
-    let places = |chosen: &[usize]| -> Vec<usize> {
-        let sizes: Vec<usize> = chosen.iter().map(|&f| dims[f]).collect();
-        super::array::indices(&sizes).map(|index| index.iter().zip(chosen).map(|(i, &f)| i * strides[f]).sum()).collect()
-    };
-    let inner = places(&within);
-    places(&without).into_iter().map(|at| inner.iter().map(|i| devices.get(at + i).copied()).collect()).collect()
+    (!op.slice_sizes.is_empty()).then_some("it permutes parts in place")
 }
 
 impl Evaluation<'_, '_> {
@@ -101,12 +42,8 @@ impl Evaluation<'_, '_> {
         }
         let me = self.identity().partition as usize;
         let brought = self.exchange().meet(me, &module.instr(id).name, mine).map_err(&fail)?;
-        let function = match op.to_apply {
-            Some(_) => Some(self.function(id).ok_or_else(|| fail("a collective without its function".to_string()))?),
-            None => None,
-        };
-        let group = group_of(op, me, self.exchange().partitions()).map_err(&fail)?;
-        let results = results(op, me, &group, &brought, function.as_deref()).map_err(fail)?;
+        let function = self.function(id);
+        let results = results(op, me, &brought, function.as_deref()).map_err(|OpError(why)| fail(why))?;
         // A start's result is its operands beside the results, except for an all-reduce's.
         let shape = module.instr(id).shape;
         let beside = op.start && op.kind != CollectiveKind::AllReduce;
@@ -123,7 +60,7 @@ impl Evaluation<'_, '_> {
         }
         self.written(id, leaf, &mut value);
         if op.start {
-            self.depart(id, operands.iter().flat_map(Value::places).collect(), &value);
+            self.depart(id, operands.iter().flat_map(Value::places).collect(), &value, None);
         }
         if !beside {
             return Ok(value);
@@ -135,72 +72,41 @@ impl Evaluation<'_, '_> {
     }
 }
 
-/// The partitions that a partition talks to, itself among them.
-fn group_of(op: &Collective, me: usize, partitions: usize) -> Result<Vec<usize>, String> {
-    if op.kind == CollectiveKind::Permute {
-        return Ok((0..partitions).collect());
-    }
-    let crosses = match op.kind {
-        CollectiveKind::AllGather | CollectiveKind::AllReduce | CollectiveKind::ReduceScatter if !op.use_global_device_ids => {
-            // Groups are of replicas, of which there is one; with a channel they span all partitions.
-            return Ok(if op.channel_id.is_some() { (0..partitions).collect() } else { vec![me] });
-        }
-        _ => op.channel_id.is_some() || op.use_global_device_ids,
-    };
-    if !crosses {
-        return Ok(vec![me]);
-    }
-    let groups = groups(&op.groups).ok_or("replica groups that do not fit together")?;
-    if groups.is_empty() {
-        return Ok((0..partitions).collect());
-    }
-    let mine = groups.into_iter().find(|g| g.contains(&(me as i64))).ok_or_else(|| format!("partition {me} is in no replica group"))?;
-    let group: Vec<usize> = mine.iter().filter_map(|&d| usize::try_from(d).ok()).collect();
-    match group.iter().find(|&&d| d >= partitions) {
-        Some(d) => Err(format!("device {d} is in a replica group, but only {partitions} partitions run (`--partitions`)")),
-        None => Ok(group),
-    }
-}
-
-fn results(op: &Collective, me: usize, group: &[usize], brought: &Brought, function: Option<&Applied>) -> Result<Vec<Array>, String> {
+fn results(op: &Collective, me: usize, brought: &Brought, function: Option<&Applied>) -> Result<Vec<Array>, OpError> {
+    let wrong = |why: &str| OpError(why.to_string());
+    let everybody = |i: usize| brought.iter().map(|b| &b[i]).collect::<Vec<_>>();
     let count = brought[me].len();
+    if op.kind == CollectiveKind::Permute {
+        // Without a channel the pairs are of replicas, of which there is one.
+        let copies = op.channel_id.is_none();
+        let of = |i: usize| if copies { Ok(brought[me][i].clone()) } else { permute(&everybody(i), &op.source_target_pairs, me) };
+        return (0..count).map(of).collect();
+    }
+    let groups = groups::participants(op, brought.len())?;
+    let group = groups.iter().find(|g| g.contains(&me)).ok_or_else(|| wrong("this partition is in no replica group"))?;
     let place = group.iter().position(|&d| d == me).unwrap_or(0);
-    let dimension = op.dimensions.first().map(|&d| usize::try_from(d).map_err(|_| "a dimension is negative")).transpose()?;
-    let reduced = |i: usize| -> Result<Array, String> {
-        let function = function.ok_or("a reduction without function")?;
-        let (first, rest) = group.split_first().ok_or("an empty group")?;
-        Ok(rest.iter().fold(brought[*first][i].clone(), |sum, &d| combine(function, &sum, &brought[d][i])))
+    let of = |i: usize| group.iter().map(|&d| &brought[d][i]).collect::<Vec<_>>();
+    let along = op.dimensions.first().copied();
+    let dimension = || along.ok_or_else(|| wrong("it says no dimension"));
+    let sum = |i: usize| {
+        let function = function.ok_or_else(|| wrong("a reduction without function"))?;
+        all_reduce(&of(i), &|a, b| combine(function, a, b))
     };
     match op.kind {
-        CollectiveKind::AllGather => {
-            let dimension = dimension.ok_or("an all-gather without dimension")?;
-            Ok((0..count).map(|i| concatenate(&group.iter().map(|&d| &brought[d][i]).collect::<Vec<_>>(), dimension)).collect())
-        }
-        CollectiveKind::AllReduce => (0..count).map(reduced).collect(),
-        CollectiveKind::ReduceScatter => {
-            let dimension = dimension.ok_or("a reduce-scatter without dimension")?;
-            (0..count).map(|i| part(&reduced(i)?, dimension, place, group.len())).collect()
-        }
-        CollectiveKind::AllToAll => match dimension {
-            Some(dimension) => (0..count)
-                .map(|i| {
-                    let parts =
-                        group.iter().map(|&d| part(&brought[d][i], dimension, place, group.len())).collect::<Result<Vec<_>, _>>()?;
-                    Ok(concatenate(&parts.iter().collect::<Vec<_>>(), dimension))
-                })
-                .collect(),
+        CollectiveKind::AllGather => (0..count).map(|i| all_gather(&of(i), dimension()?)).collect(),
+        CollectiveKind::AllReduce => (0..count).map(sum).collect(),
+        CollectiveKind::ReduceScatter => (0..count).map(|i| share(&sum(i)?, dimension()?, place, group.len())).collect(),
+        CollectiveKind::AllToAll => match along {
+            Some(along) => (0..count).map(|i| all_to_all(&of(i), along, place)).collect(),
             None if count == group.len() => Ok(group.iter().map(|&d| brought[d][place].clone()).collect()),
-            None => Err("an all-to-all with more operands than devices in a group".to_string()),
+            None => Err(wrong("expected as many operands as a group has members")),
         },
-        CollectiveKind::Broadcast if !op.has_dynamic_root => Ok(brought[*group.first().ok_or("an empty group")?].clone()),
-        CollectiveKind::Permute if op.slice_sizes.is_empty() => {
-            let source = op.source_target_pairs.iter().find(|(_, target)| *target == me as i64).map(|&(source, _)| source);
-            Ok(match source.and_then(|s| usize::try_from(s).ok()) {
-                Some(source) => brought.get(source).ok_or_else(|| format!("partition {source} does not run (`--partitions`)"))?.clone(),
-                None => brought[me].iter().map(|a| Array::zeros(a.element, &a.dims)).collect(),
-            })
+        CollectiveKind::Broadcast => Ok(brought[group[0]].clone()),
+        CollectiveKind::RaggedAllToAll => {
+            let values = group.iter().map(|&d| Ragged::of(&brought[d])).collect::<Result<Vec<_>, _>>()?;
+            Ok(vec![ragged_all_to_all(&values, place)?])
         }
-        _ => Err(format!("`{}` in this form", op.kind.name())),
+        CollectiveKind::Permute | CollectiveKind::Reduce => Err(wrong("it is refused before anything runs")),
     }
 }
 
@@ -227,66 +133,4 @@ fn combine(function: &Applied, a: &Array, b: &Array) -> Array {
     }
     buffers[0].read(0, &mut out.data);
     out
-}
-
-/// Arrays one after the other in a dimension.
-fn concatenate(arrays: &[&Array], dimension: usize) -> Array {
-    let mut dims = arrays[0].dims.clone();
-    dims[dimension] = arrays.iter().map(|a| a.dims[dimension]).sum();
-    let mut out = Array::zeros(arrays[0].element, &dims);
-    let outer: usize = dims[..dimension].iter().product();
-    let mut at = 0;
-    for row in 0..outer {
-        for array in arrays {
-            let bytes = array.data.len() / outer;
-            out.data[at..at + bytes].copy_from_slice(&array.data[row * bytes..(row + 1) * bytes]);
-            at += bytes;
-        }
-    }
-    out
-}
-
-/// The `i`-th of `n` equal parts in a dimension.
-fn part(array: &Array, dimension: usize, i: usize, n: usize) -> Result<Array, String> {
-    let size = array.dims[dimension];
-    if !size.is_multiple_of(n) {
-        return Err(format!("dimension {dimension} of {size} elements does not part into {n}"));
-    }
-    let mut dims = array.dims.clone();
-    dims[dimension] = size / n;
-    let mut out = Array::zeros(array.element, &dims);
-    let outer: usize = dims[..dimension].iter().product();
-    let bytes = out.data.len() / outer.max(1);
-    for row in 0..outer {
-        let from = (row * n + i) * bytes;
-        out.data[row * bytes..(row + 1) * bytes].copy_from_slice(&array.data[from..from + bytes]);
-    }
-    Ok(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_three_spellings_of_groups() {
-        let iota = |perm: &[i32]| ReplicaGroups::Iota { groups: 2, devices: 2, reshape: vec![2, 2], perm: perm.to_vec() };
-        assert_eq!(groups(&iota(&[])), Some(vec![vec![0, 1], vec![2, 3]]));
-        assert_eq!(groups(&iota(&[1, 0])), Some(vec![vec![0, 2], vec![1, 3]]));
-        let mesh = Mesh { axes: vec![("a".into(), 2), ("b".into(), 4)], ..Mesh::default() };
-        let of = |axes: Vec<AxisRef>| groups(&ReplicaGroups::Mesh { mesh: mesh.clone(), axes });
-        let axis = |axis, sub_axis| AxisRef { axis, sub_axis };
-        assert_eq!(of(vec![axis(1, None)]), Some(vec![vec![0, 1, 2, 3], vec![4, 5, 6, 7]]));
-        assert_eq!(of(vec![axis(0, None)]), Some(vec![vec![0, 4], vec![1, 5], vec![2, 6], vec![3, 7]]));
-        assert_eq!(of(vec![axis(1, Some((2, 2)))]), Some(vec![vec![0, 1], vec![2, 3], vec![4, 5], vec![6, 7]]));
-        assert_eq!(of(vec![axis(1, None), axis(0, None)]), Some(vec![vec![0, 4, 1, 5, 2, 6, 3, 7]]));
-    }
-
-    #[test]
-    fn parts_and_the_whole() {
-        let whole = Array::of_i64(crate::ir::Primitive::S32, &[2, 4], &[0, 1, 2, 3, 4, 5, 6, 7]);
-        let parts: Vec<Array> = (0..2).map(|i| part(&whole, 1, i, 2).unwrap()).collect();
-        assert_eq!((0..4).map(|i| parts[1].i64(i)).collect::<Vec<_>>(), [2, 3, 6, 7]);
-        assert_eq!(concatenate(&parts.iter().collect::<Vec<_>>(), 1), whole);
-    }
 }

@@ -50,7 +50,7 @@ pub fn apply(op: Elementwise, from: Primitive, to: Primitive, args: &[&Block], o
         Elementwise::Unary(op) => unary(op, from, args[0], out),
         Elementwise::Binary(op) => binary(op, from, args[0], args[1], out),
         Elementwise::Compare(direction) => compare(direction, from, args[0], args[1], out),
-        Elementwise::CompareTotal(direction) => compare_total(direction, from, args[0], args[1], out),
+        Elementwise::CompareTotal(direction) => compare_total(direction, args[0], args[1], out),
         Elementwise::Select => return select(args[0], args[1], args[2], out),
         Elementwise::Clamp => {
             let mut low = out.clone();
@@ -196,11 +196,12 @@ fn total_key(element: Primitive, bits: u64) -> i64 {
     if signed < 0 { signed ^ (i64::MAX >> unused) } else { signed }
 }
 
-fn compare_total(direction: Direction, from: Primitive, a: &Block, b: &Block, out: &mut Block) {
+fn compare_total(direction: Direction, a: &Block, b: &Block, out: &mut Block) {
     let keys = |block: &Block| -> Vec<i64> {
         match block {
-            Block::F32(v) => v.iter().map(|&x| total_key(from, float::encode(from, f64::from(x)))).collect(),
-            Block::F64(v) => v.iter().map(|&x| total_key(from, x.to_bits())).collect(),
+            // A narrower type has the order of its numbers as `f32`, of its NaNs that of their signs.
+            Block::F32(v) => v.iter().map(|&x| total_key(Primitive::F32, x.to_bits().into())).collect(),
+            Block::F64(v) => v.iter().map(|&x| total_key(Primitive::F64, x.to_bits())).collect(),
             _ => unreachable!("only floats have a total order of their own"),
         }
     };
@@ -246,6 +247,7 @@ fn convert(from: Primitive, to: Primitive, a: &Block, out: &mut Block) {
         (Block::Int(a), Block::Int(out)) => out.copy_from_slice(a),
         (Block::F32(a), Block::Complex(out)) => map(a, out, |x| [f64::from(x), 0.0]),
         (Block::F64(a), Block::Complex(out)) => map(a, out, |x| [x, 0.0]),
+        (Block::Int(a), Block::Complex(out)) if from == Primitive::U64 => map(a, out, |x| [x.cast_unsigned() as f64, 0.0]),
         (Block::Int(a), Block::Complex(out)) => map(a, out, |x| [x as f64, 0.0]),
         (Block::Complex(a), Block::Complex(out)) => out.copy_from_slice(a),
         (Block::Complex(a), Block::F32(out)) => return map(a, out, |[re, _]| narrow(to, re)),

@@ -1,14 +1,21 @@
 //! Evaluates a program: control flow, and values as they are passed from instruction to instruction.
 
+#![expect(unsafe_code, reason = "it begins transfers and keeps the promise that they ask for")]
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use super::arena::Arenas;
 use super::array::Array;
 use super::buffer::{Buffer, Place};
 use super::error::Error;
 use super::exchange::Exchange;
-use super::kernel::{ArrayType, leaves};
+use super::kernel::{ArrayType, Kernel, leaves};
 use super::lanes::{Memory, Run};
 use super::placement::{HighWater, Placement};
 use super::program::{Program, Way, way};
+use super::timing::{Clock, Measured, Span, Timed};
+use super::transfer::{Lanes, Ticket};
 use super::view::{Slot, for_each_run};
 use crate::ir::{CollectiveKind, CompId, EntityMap, InstrId, Module, Op, Primitive, Shape, ShapeId};
 
@@ -67,6 +74,11 @@ pub struct Evaluation<'p, 'm> {
     exchange: &'p dyn Exchange,
     observer: &'p mut dyn Observer,
     arenas: Option<Arenas<'p>>,
+    lanes: Lanes,
+    clock: Option<Arc<dyn Clock>>,
+    timed: Vec<Timed>,
+    /// The start whose work an instruction may leave to a lane, and whether it did.
+    aside: Option<(InstrId, bool)>,
     /// Fusions that are being walked through: what is in them has no planned place.
     unplanned: usize,
 }
@@ -79,10 +91,35 @@ impl<'p, 'm> Evaluation<'p, 'm> {
         exchange: &'p dyn Exchange,
         observer: &'p mut dyn Observer,
         placement: Option<&'p Placement>,
+        clock: Option<Arc<dyn Clock>>,
     ) -> Self {
-        let arenas = placement.map(Arenas::new);
-        let values = EntityMap::with_default(None);
-        Self { program, module: program.module, values, identity, exchange, observer, arenas, unplanned: 0 }
+        Self {
+            program,
+            module: program.module,
+            values: EntityMap::with_default(None),
+            identity,
+            exchange,
+            observer,
+            arenas: placement.map(Arenas::new),
+            lanes: Lanes::new(clock.clone()),
+            clock,
+            timed: Vec::new(),
+            aside: None,
+            unplanned: 0,
+        }
+    }
+
+    /// What was measured, in the order of the ends; nothing without a clock.
+    pub fn take_timed(&mut self) -> Vec<Timed> {
+        std::mem::take(&mut self.timed)
+    }
+    fn now(&self) -> u64 {
+        self.clock.as_ref().map_or(0, |c| c.now())
+    }
+    fn measured(&mut self, instr: InstrId, what: Measured, span: Span, bytes: u64) {
+        if self.clock.is_some() {
+            self.timed.push(Timed { instr, what, span, bytes });
+        }
     }
 
     /// What the run needed of its arenas; nothing without.
@@ -91,10 +128,10 @@ impl<'p, 'm> Evaluation<'p, 'm> {
     }
 
     /// Runs the entry computation: arrays of the parameters in order, arrays of the result in order.
-    pub fn run(&mut self, inputs: &[Array]) -> Result<Vec<Array>, Error> {
+    pub fn run(&mut self, inputs: Vec<Cow<'_, Array>>) -> Result<Vec<Array>, Error> {
         let module = self.module;
         let entry = module.entry();
-        let mut inputs = inputs.iter();
+        let mut inputs = inputs.into_iter();
         let mut args = Vec::new();
         for &parameter in &entry.parameters {
             let mut value = self.allocate(parameter, module.instr(parameter).shape, 0)?;
@@ -115,14 +152,14 @@ impl<'p, 'm> Evaluation<'p, 'm> {
         Ok(value.places().iter().zip(shapes).map(|(place, shape)| self.array(place, shape)).collect())
     }
 
-    fn input(&self, id: InstrId, place: &Place, shape: ShapeId, array: Option<&Array>) -> Result<(), Error> {
+    fn input(&self, id: InstrId, place: &Place, shape: ShapeId, array: Option<Cow<'_, Array>>) -> Result<(), Error> {
         let ty = self.ty(shape);
         let array = array.ok_or_else(|| Error::at(self.module, id, "there is no input for this parameter"))?;
         if array.element != ty.element || array.dims != ty.dims {
             let found = format!("{}{:?}", array.element.name(), array.dims);
             return Err(Error::at(self.module, id, format!("expected {}{:?}, found {found}", ty.element.name(), ty.dims)));
         }
-        self.put(place, &ty, array);
+        self.put(place, &ty, &array);
         Ok(())
     }
 
@@ -161,7 +198,10 @@ impl<'p, 'm> Evaluation<'p, 'm> {
         for &id in &computation.order {
             if !matches!(module.instr(id).op, Op::Parameter { .. }) {
                 let value = self.instruction(id)?;
-                self.observer.computed(id, &value);
+                // What a lane still writes may not be looked at.
+                if !self.aside.is_some_and(|(_, begun)| begun) && !matches!(module.instr(id).op, Op::CopyStart { .. } | Op::AsyncStart(_)) {
+                    self.observer.computed(id, &value);
+                }
                 self.values[id] = Some(value);
             } else if let Some(value) = &self.values[id] {
                 self.observer.computed(id, value);
@@ -198,10 +238,13 @@ impl<'p, 'm> Evaluation<'p, 'm> {
         let module = self.module;
         let instr = module.instr(id);
         let fail = |message: &str| Error::at(module, id, message);
-        match way(module, id).map_err(|why| fail(&why))? {
-            Way::Kernel => return self.compute(id),
-            Way::Exchange => return self.collective(id),
-            Way::Control => {}
+        let way = way(module, id).map_err(|why| fail(&why))?;
+        if way != Way::Control {
+            let begin = self.now();
+            let value = if way == Way::Kernel { self.compute(id)? } else { self.collective(id)? };
+            let span = Span { begin, end: self.now() };
+            self.measured(id, Measured::Compute, span, 0);
+            return Ok(value);
         }
         Ok(match &instr.op {
             Op::Tuple => Value::Tuple((0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?),
@@ -260,8 +303,11 @@ impl<'p, 'm> Evaluation<'p, 'm> {
             }
             Op::AsyncStart(op) => {
                 let args: Vec<Value> = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
+                self.aside = self.is_one_step(op.calls).then_some((id, false));
                 let result = self.computation(op.calls, args.clone())?;
-                self.depart(id, args.iter().flat_map(Value::places).collect(), &result);
+                if !self.aside.take().is_some_and(|(_, begun)| begun) {
+                    self.depart(id, args.iter().flat_map(Value::places).collect(), &result, None);
+                }
                 Value::Tuple(vec![Value::Tuple(args), result])
             }
             Op::AsyncUpdate(_) => self.take_operand(id, 0)?,
@@ -403,29 +449,59 @@ impl<'p, 'm> Evaluation<'p, 'm> {
             self.reuse(id, &kernel.in_place, &params, operands, &mut result);
         }
         let outs = result.places();
-        kernel.run(&params, &outs).map_err(|why| Error::at(module, id, why))?;
+        let fail = |why: String| Error::at(module, id, why);
+        let ticket = if start || self.aside.is_some() { self.begin(&kernel, &params, &outs).map_err(fail)? } else { None };
+        if ticket.is_none() {
+            kernel.run(&params, &outs).map_err(fail)?;
+        }
         self.written(id, 0, &mut result);
         if start {
-            self.depart(id, params, &result);
+            self.depart(id, params, &result, ticket);
             return Ok(Value::Tuple(vec![result, self.operand(id, 0)?, Value::Token]));
+        }
+        if let (Some(ticket), Some((start, begun))) = (ticket, &mut self.aside) {
+            *begun = true;
+            let start = *start;
+            self.depart(start, params, &result, Some(ticket));
         }
         Ok(result)
     }
 
+    /// Leaves a kernel's work to a lane, if it only copies elements and the arenas' record guards all of them.
+    fn begin(&mut self, kernel: &Kernel, params: &[Place], outs: &[Place]) -> Result<Option<Ticket>, String> {
+        let Some(arenas) = self.arenas.as_ref().filter(|a| a.hold(params) && a.hold(outs)) else { return Ok(None) };
+        let direction = arenas.direction(outs);
+        let Some(pieces) = kernel.moves(params, outs)? else { return Ok(None) };
+        // SAFETY: both memories are arenas. The caller notes at once, by `depart`, what the transfer reads and writes; from then on until
+        // `arrive`, which waits for the ticket, `check_read` and `check_write` refuse every access to those bytes that could meet it, and
+        // `ended` refuses to poison them. An `Evaluation` that ends early drops the ticket, which waits, before anything else can look.
+        Ok(Some(unsafe { self.lanes.begin(direction, pieces) }))
+    }
+    /// Whether a computation does one thing, beside naming its operands and constants.
+    fn is_one_step(&self, comp: CompId) -> bool {
+        let computation = self.module.comp(comp);
+        let given = |&&id: &&InstrId| matches!(self.module.instr(id).op, Op::Parameter { .. } | Op::Constant(_));
+        computation.order.iter().filter(|id| !given(id)).eq([&computation.root])
+    }
+
     /// Work has begun that the program waits for later.
-    pub(super) fn depart(&mut self, id: InstrId, reads: Vec<Place>, result: &Value) {
+    pub(super) fn depart(&mut self, id: InstrId, reads: Vec<Place>, result: &Value, ticket: Option<Ticket>) {
         if let Some(arenas) = &mut self.arenas {
-            arenas.depart(id, reads, result.places());
+            arenas.depart(id, reads, result.places(), ticket);
         }
     }
     /// The program waits for the work that an operand of a done stands for.
     fn arrive(&mut self, id: InstrId) {
-        if let Some(arenas) = &mut self.arenas {
-            let mut start = self.module.instr(id).operands[0];
-            while let Op::AsyncUpdate(_) = self.module.instr(start).op {
-                start = self.module.instr(start).operands[0];
-            }
-            arenas.arrive(start);
+        let mut start = self.module.instr(id).operands[0];
+        while let Op::AsyncUpdate(_) = self.module.instr(start).op {
+            start = self.module.instr(start).operands[0];
+        }
+        let begin = self.now();
+        let transfer = self.arenas.as_mut().and_then(|a| a.arrive(start));
+        let span = Span { begin, end: self.now() };
+        self.measured(id, Measured::Wait, span, 0);
+        if let Some((direction, span, bytes)) = transfer {
+            self.measured(start, Measured::Transfer(direction), span, bytes);
         }
     }
 

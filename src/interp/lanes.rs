@@ -294,7 +294,14 @@ fn small_floats(element: Primitive) -> &'static [f32; 256] {
     static TABLES: [OnceLock<Box<[f32; 256]>>; 64] = [const { OnceLock::new() }; 64];
     let index = usize::try_from(element.code()).expect("codes are small");
     let mask = 0xff >> (8 - element.bits().min(8));
-    TABLES[index].get_or_init(|| Box::new(std::array::from_fn(|byte| float::decode(element, byte as u64 & mask) as f32)))
+    let number = |byte: usize| {
+        let (bits, sign) = (byte as u64 & mask, 1 << (element.bits().min(8) - 1));
+        let value = float::decode(element, bits) as f32;
+        // Which NaN it is only a total order asks, by the sign; some types have one NaN alone.
+        let negative = value.is_nan() && bits & sign != 0 && float::decode(element, bits ^ sign).is_nan();
+        if negative { f32::NAN.copysign(-1.0) } else { value }
+    };
+    TABLES[index].get_or_init(|| Box::new(std::array::from_fn(number)))
 }
 
 #[cfg(test)]

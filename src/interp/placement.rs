@@ -50,6 +50,31 @@ pub struct Placement {
     pub dying: FxHashMap<InstrId, Vec<u32>>,
 }
 
+impl Placement {
+    /// The buffer of an array of an instruction's result; `None` if the plan does not say.
+    pub fn buffer(&self, id: InstrId, leaf: u32) -> Option<PlannedBuffer> {
+        self.buffers.get(*self.buffer_of.get(&(id, leaf))? as usize).copied()
+    }
+    /// Bytes of an arena.
+    pub fn size(&self, arena: ArenaKind) -> usize {
+        match arena {
+            ArenaKind::Device => self.device,
+            ArenaKind::Host => self.host,
+        }
+    }
+    /// Whether a buffer holds so many bytes and lies in its arena; if not, what is wrong.
+    pub fn check(&self, planned: PlannedBuffer, bytes: usize) -> Result<(), String> {
+        let (name, size) = (planned.arena.name(), self.size(planned.arena));
+        if bytes > planned.bytes {
+            return Err(format!("the plan gives it {} bytes of the {name} arena, but it has {bytes}", planned.bytes));
+        }
+        match planned.offset.checked_add(bytes) {
+            Some(end) if end <= size => Ok(()),
+            _ => Err(format!("the plan puts it at byte {} of the {name} arena, which has {size}", planned.offset)),
+        }
+    }
+}
+
 /// What a run needed of an arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HighWater {

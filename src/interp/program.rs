@@ -5,11 +5,13 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use super::collective::refused;
 use super::error::Error;
 use super::kernel::{ArrayType, Kernel, compile, function, leaves};
 use super::ops::rng::INITIAL_STATE;
+use super::placement::Placement;
 use super::tape::Applied;
-use crate::ir::{CollectiveKind, CompId, EntityMap, InstrId, Module, Op};
+use crate::ir::{CompId, EntityMap, InstrId, Module, Op};
 
 /// Computations that call each other, one in the other; a loop in a loop is two. Deeper ones are refused.
 const DEPTH: usize = 64;
@@ -18,6 +20,8 @@ const DEPTH: usize = 64;
 pub struct Program<'m> {
     /// The module.
     pub module: &'m Module,
+    /// Whether contractions may add up in another order.
+    fast: bool,
     /// What computes each instruction that is neither control flow nor a name for parts of others.
     kernels: EntityMap<InstrId, Option<Rc<Kernel>>>,
     /// The functions of collectives.
@@ -80,9 +84,10 @@ pub(super) fn way(module: &Module, id: InstrId) -> Result<Way, String> {
 impl<'m> Program<'m> {
     /// Compiles everything that the entry computation reaches. Costs as much as the program has instructions; the errors are all of the
     /// instructions that cannot be run, in program order.
-    pub fn new(module: &'m Module) -> Result<Self, Vec<Error>> {
+    pub fn new(module: &'m Module, fast: bool) -> Result<Self, Vec<Error>> {
         let mut this = Self {
             module,
+            fast,
             kernels: EntityMap::with_default(None),
             functions: FxHashMap::default(),
             random: Rc::new(Cell::new(INITIAL_STATE)),
@@ -101,23 +106,37 @@ impl<'m> Program<'m> {
         if errors.is_empty() { Ok(this) } else { Err(errors) }
     }
 
+    /// What a plan cannot hold, in program order: values larger than their buffers, buffers that reach beyond their arena.
+    pub(super) fn misplaced(&self, placement: &Placement) -> Vec<Error> {
+        let module = self.module;
+        let mut errors = Vec::new();
+        for comp in called(module).unwrap_or_default() {
+            for &id in &module.comp(comp).order {
+                for (leaf, shape) in (0..).zip(leaves(module, module.instr(id).shape)) {
+                    let (Ok(ty), Some(planned)) = (ArrayType::of(module, shape), placement.buffer(id, leaf)) else { continue };
+                    if let Err(why) = placement.check(planned, ty.bytes()) {
+                        errors.push(Error::at(module, id, why));
+                    }
+                }
+            }
+        }
+        errors
+    }
+
     fn prepare(&mut self, id: InstrId) -> Result<(), String> {
         let module = self.module;
         for shape in leaves(module, module.instr(id).shape) {
             ArrayType::of(module, shape)?;
         }
         if way(module, id)? == Way::Kernel {
-            self.kernels[id] = Some(Rc::new(compile(module, id, &self.random)?));
+            self.kernels[id] = Some(Rc::new(compile(module, id, &self.random, self.fast)?));
         }
         if let Op::Collective(op) = &module.instr(id).op {
             if let Some(to_apply) = op.to_apply {
                 self.functions.insert(id, Rc::new(function(module, to_apply)?));
             }
-            if matches!(op.kind, CollectiveKind::RaggedAllToAll | CollectiveKind::Reduce)
-                || op.has_dynamic_root
-                || !op.slice_sizes.is_empty()
-            {
-                return Err(format!("opcode `{}` in this form", module.instr(id).op.opcode()));
+            if let Some(why) = refused(op) {
+                return Err(format!("opcode `{}`: {why}", module.instr(id).op.opcode()));
             }
         }
         Ok(())

@@ -1,11 +1,15 @@
 //! Runs whole programs, on one partition or several at once.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use super::array::Array;
 use super::error::Error;
 use super::eval::{Evaluation, Identity, Observer};
 use super::exchange::{Alone, Together};
 use super::placement::{HighWater, Placement};
 use super::program::Program;
+use super::timing::{Clock, Timed};
 use super::trace::{Recorder, Trace};
 use crate::ir::Module;
 
@@ -13,12 +17,16 @@ use crate::ir::Module;
 const STACK: usize = 64 << 20;
 
 /// How to run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 pub struct RunOptions<'p> {
     /// Where values lie; without it each has memory of its own.
     pub placement: Option<&'p Placement>,
     /// Whether to take fingerprints of everything.
     pub trace: bool,
+    /// Whether contractions may add up in another order, faster: results then depend on the machine.
+    pub fast: bool,
+    /// What to measure times by.
+    pub clock: Option<&'p Arc<dyn Clock>>,
 }
 
 /// What a run gives.
@@ -30,28 +38,45 @@ pub struct Outcome {
     pub trace: Option<Trace>,
     /// What it needed of its arenas.
     pub high_water: HighWater,
+    /// What was measured, if there was a clock.
+    pub timed: Vec<Timed>,
 }
 
 /// Runs a program on as many partitions as there are lists of inputs, all in step, each on a thread of its own. The errors name either all
 /// instructions that cannot be run, or the one where it stopped (the first partition's).
 pub fn run(module: &Module, inputs: &[Vec<Array>], options: RunOptions<'_>) -> Result<Vec<Outcome>, Vec<Error>> {
-    if let [inputs] = inputs {
-        let program = Program::new(module)?;
+    let borrowed = inputs.iter().map(|list| list.iter().map(Cow::Borrowed).collect()).collect();
+    partitions(module, borrowed, options)
+}
+
+/// Like [`run`], but takes the inputs: each one's memory is given back when it stands in the program's.
+pub fn run_once(module: &Module, inputs: Vec<Vec<Array>>, options: RunOptions<'_>) -> Result<Vec<Outcome>, Vec<Error>> {
+    let owned = inputs.into_iter().map(|list| list.into_iter().map(Cow::Owned).collect()).collect();
+    partitions(module, owned, options)
+}
+
+/// The arrays for the parameters of one partition.
+type Given<'a> = Vec<Cow<'a, Array>>;
+
+fn partitions(module: &Module, mut inputs: Vec<Given<'_>>, options: RunOptions<'_>) -> Result<Vec<Outcome>, Vec<Error>> {
+    if inputs.len() == 1 {
+        let program = ready(module, options)?;
+        let inputs = inputs.swap_remove(0);
         return one(&program, Identity::default(), &Alone, inputs, options).map(|o| vec![o]).map_err(|e| vec![e]);
     }
     let together = Together::new(inputs.len());
-    let work = |partition: usize| {
-        let result = Program::new(module).and_then(|program| {
+    let work = |partition: usize, inputs: Given<'_>| {
+        let result = ready(module, options).and_then(|program| {
             let identity = Identity { partition: u32::try_from(partition).expect("partitions are few"), replica: 0 };
-            one(&program, identity, &together, &inputs[partition], options).map_err(|e| vec![e])
+            one(&program, identity, &together, inputs, options).map_err(|e| vec![e])
         });
         together.leave(partition, result.is_err());
         result
     };
     std::thread::scope(|scope| {
         let work = &work;
-        let start = |p| std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, move || work(p));
-        let threads: Vec<_> = (0..inputs.len()).map(start).collect();
+        let start = |(p, inputs)| std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, move || work(p, inputs));
+        let threads: Vec<_> = inputs.into_iter().enumerate().map(start).collect();
         let mut outcomes = Vec::new();
         let mut errors: Vec<Vec<Error>> = Vec::new();
         for thread in threads {
@@ -68,19 +93,26 @@ pub fn run(module: &Module, inputs: &[Vec<Array>], options: RunOptions<'_>) -> R
     })
 }
 
+/// Compiles a program and holds it to its plan, before anything runs.
+fn ready<'m>(module: &'m Module, options: RunOptions<'_>) -> Result<Program<'m>, Vec<Error>> {
+    let program = Program::new(module, options.fast)?;
+    let errors = options.placement.map(|p| program.misplaced(p)).unwrap_or_default();
+    if errors.is_empty() { Ok(program) } else { Err(errors) }
+}
+
 fn one(
     program: &Program<'_>,
     identity: Identity,
     exchange: &dyn super::Exchange,
-    inputs: &[Array],
+    inputs: Given<'_>,
     options: RunOptions<'_>,
 ) -> Result<Outcome, Error> {
     let mut recorder = Recorder::new(program.module);
     let mut nobody = ();
     let observer: &mut dyn Observer = if options.trace { &mut recorder } else { &mut nobody };
-    let mut evaluation = Evaluation::new(program, identity, exchange, observer, options.placement);
+    let mut evaluation = Evaluation::new(program, identity, exchange, observer, options.placement, options.clock.cloned());
     let outputs = evaluation.run(inputs)?;
-    let high_water = evaluation.high_water();
+    let (high_water, timed) = (evaluation.high_water(), evaluation.take_timed());
     drop(evaluation);
-    Ok(Outcome { outputs, trace: options.trace.then(|| recorder.finish()), high_water })
+    Ok(Outcome { outputs, trace: options.trace.then(|| recorder.finish()), high_water, timed })
 }

@@ -230,12 +230,10 @@ pub fn for_each_run(
     len: usize,
     mut f: impl FnMut(isize, usize, isize, usize),
 ) {
-    let Some((&inner, outer)) = dims.split_last() else {
-        if len > 0 {
-            f(base, len, 0, 0);
-        }
+    if len == 0 {
         return;
-    };
+    }
+    let Some((&inner, outer)) = dims.split_last() else { return f(base, len, 0, 0) };
     let step = strides[outer.len()];
     let mut index = smallvec::SmallVec::<[usize; 6]>::from_elem(0, outer.len());
     let mut rest = start / inner.max(1);

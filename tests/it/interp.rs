@@ -58,7 +58,7 @@ pub fn planned(module: &Module, inputs: Vec<Array>) -> Result<Outcome, Vec<offc:
     let settled = settle(module);
     let module = settled.as_ref().unwrap_or(module);
     let placement = arena::placement(module);
-    let outcome = run(module, &[inputs], RunOptions { placement: Some(&placement), trace: false })?.swap_remove(0);
+    let outcome = run(module, &[inputs], RunOptions { placement: Some(&placement), ..RunOptions::default() })?.swap_remove(0);
     assert_eq!((outcome.high_water.device, outcome.high_water.host), (placement.device, placement.host));
     Ok(outcome)
 }
@@ -108,7 +108,7 @@ fn four_partitions_compute_what_one_does() {
     let inputs: Vec<Vec<Array>> = (0..4).map(part).collect();
     let settled = settle(&module).unwrap_or(module);
     let placement = arena::placement(&settled);
-    let found = run(&settled, &inputs, RunOptions { placement: Some(&placement), trace: false }).expect("it runs");
+    let found = run(&settled, &inputs, RunOptions { placement: Some(&placement), ..RunOptions::default() }).expect("it runs");
     for (p, outcome) in found.iter().enumerate() {
         let expected: Vec<Array> = expected.iter().zip(&outcome.outputs).map(|(a, found)| slice(a, &found.dims, p)).collect();
         let distance = distance(&expected, &outcome.outputs);

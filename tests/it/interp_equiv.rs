@@ -45,7 +45,7 @@ fn with_plan(name: &str, change: impl FnOnce(&Module, &mut Placement)) -> Option
     let module = offc::analysis::settle::settle(&module).unwrap_or(module);
     let mut placement = arena::placement(&module);
     change(&module, &mut placement);
-    let errors = run(&module, &[inputs], RunOptions { placement: Some(&placement), trace: false }).expect_err("the fault is found");
+    let errors = run(&module, &[inputs], RunOptions { placement: Some(&placement), ..RunOptions::default() }).expect_err("the fault is found");
     Some(errors[0].to_string())
 }
 
@@ -130,7 +130,7 @@ fn a_wrong_slice_is_told_by_its_instruction() {
         (moved.start, moved.limit) = (moved.start - 1, moved.limit - 1);
     }
     let trace = |module: &Module| {
-        let outcome = run(module, std::slice::from_ref(&inputs), RunOptions { placement: None, trace: true }).expect("it runs");
+        let outcome = run(module, std::slice::from_ref(&inputs), RunOptions { trace: true, ..RunOptions::default() }).expect("it runs");
         outcome.into_iter().next().expect("one partition")
     };
     let (expected, found) = (trace(&module), trace(&wrong));

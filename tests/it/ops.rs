@@ -5,16 +5,12 @@
 
 #![expect(clippy::unwrap_used, reason = "fixtures are sound, or the test fails")]
 
-mod evaluate;
-
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
-use offc::interp::Array;
-use offc::ir::{Module, Primitive, Shape, ShapeId, float};
-
-use evaluate::{Value, lockstep};
+use offc::interp::{Array, RunOptions};
+use offc::ir::{Layout, Module, Primitive, Shape, ShapeId, float};
 
 /// How far a result may be from the answer.
 #[derive(Clone, Copy)]
@@ -82,12 +78,36 @@ fn cases(family: &str) -> Vec<Case> {
     out
 }
 
-fn run(case: &Case, inputs: &[Array]) -> Vec<Array> {
+/// What the interpreter makes of a case, of all partitions one after another.
+fn run(module: &Module, case: &Case, inputs: &[Array]) -> Result<Vec<Array>, String> {
     let each = inputs.len() / case.partitions;
-    let of = |p: usize| inputs[p * each..(p + 1) * each].iter().cloned().map(Value::Array).collect();
-    let arguments: Vec<Vec<Value>> = (0..case.partitions).map(of).collect();
-    let values = lockstep(&case.module, case.module.entry_id(), &arguments).unwrap_or_else(|e| panic!("{}: {e}", case.name));
-    values.into_iter().flat_map(Value::leaves).collect()
+    let inputs: Vec<Vec<Array>> = (0..case.partitions).map(|p| inputs[p * each..(p + 1) * each].to_vec()).collect();
+    let outcomes = offc::interp::run(module, &inputs, RunOptions::default());
+    let outcomes = outcomes.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+    Ok(outcomes.into_iter().flat_map(|o| o.outputs).collect())
+}
+
+/// The program with every array of the entry computation laid out the other way round: the first dimension is the fastest.
+fn turned(module: &Module) -> Module {
+    let mut out = module.clone();
+    for id in module.entry().order.clone() {
+        out.instructions[id].shape = turned_shape(&mut out, module.instr(id).shape);
+    }
+    out
+}
+
+fn turned_shape(module: &mut Module, shape: ShapeId) -> ShapeId {
+    let shape = match module.shapes.get(shape).clone() {
+        Shape::Array(mut array) => {
+            let mut layout = array.layout.unwrap_or_else(|| Layout::default_for(array.dims.len()));
+            layout.minor_to_major.reverse();
+            array.layout = Some(layout);
+            Shape::Array(array)
+        }
+        Shape::Tuple(parts) => Shape::Tuple(parts.into_iter().map(|p| turned_shape(module, p)).collect()),
+        other => other,
+    };
+    module.shapes.intern(shape)
 }
 
 /// Subnormal numbers as zeros of their sign.
@@ -165,11 +185,15 @@ fn bound(rule: Rule) -> f64 {
 
 /// The largest deviation of a case, or what is wrong.
 fn check(case: &Case) -> Result<f64, String> {
-    let ours = run(case, &case.inputs);
+    let ours = run(&case.module, case, &case.inputs)?;
+    let elsewhere = run(&turned(&case.module), case, &case.inputs).map_err(|why| format!("in another layout: {why}"))?;
+    if let Some(k) = (0..ours.len()).find(|&k| ours[k] != elsewhere[k]) {
+        return Err(format!("output {k} depends on the layout"));
+    }
     if ours.len() != case.outputs.len() {
         return Err(format!("{} outputs for {}", ours.len(), case.outputs.len()));
     }
-    let other = run(case, &case.inputs.iter().map(flushed).collect::<Vec<_>>());
+    let other = run(&case.module, case, &case.inputs.iter().map(flushed).collect::<Vec<_>>())?;
     let mut worst: f64 = 0.0;
     for (k, (ours, theirs)) in ours.iter().zip(&case.outputs).enumerate() {
         if ours.dims != theirs.dims || ours.element != theirs.element {
@@ -231,5 +255,5 @@ macro_rules! families {
 
 families! {
     unary_real, unary_other, binary, compare, convert, convolution, cudnn, windows, sorting, indexing, random, transforms, matrices, norms,
-    collectives, scans
+    collectives, scans, movement, dots, reductions, control
 }

@@ -32,15 +32,19 @@ pub struct MachineArgs {
 impl MachineArgs {
     /// The machine of a name or of a file with a description, with all that is said over it.
     pub fn machine(&self, device: &str) -> Result<Machine, Failure> {
-        let mut machine = resolve(device)?;
-        if let Some(path) = &self.calibration {
-            let text = text_of(path)?;
-            machine = calibrate(machine, &text).map_err(|diagnostics| bad(path, text, diagnostics))?;
-        }
+        let mut machine = machine(device, self.calibration.as_deref())?;
         let overrides = Overrides { h2d: self.link_h2d, d2h: self.link_d2h, pinned: self.host_memory, gpus_per_node: self.gpus_per_node };
         overrides.apply(&mut machine);
         Ok(machine)
     }
+}
+
+/// The machine of a name or of a file with a description, with what was measured on it.
+pub fn machine(device: &str, calibration: Option<&Path>) -> Result<Machine, Failure> {
+    let machine = resolve(device)?;
+    let Some(path) = calibration else { return Ok(machine) };
+    let text = text_of(path)?;
+    calibrate(machine, &text).map_err(|diagnostics| bad(path, text, diagnostics))
 }
 
 /// The machine of a name or of a file with a description.

@@ -40,8 +40,8 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
         Ok([evaluate(&original, &inputs, trace, style)?, evaluate(&rewritten, &inputs, trace, style)?])
     };
     let [expected, found] = both(false, "running both modules")?;
-    let list = |module: &Module, outcomes: &[Outcome]| outputs(module, &inputs, outcomes);
-    let (expected, found) = (list(&original.module, &expected), list(&rewritten.module, &found));
+    let list = |module: &Module, mut outcomes: Vec<Outcome>| outputs(module, &inputs, &mut outcomes);
+    let (expected, found) = (list(&original.module, expected), list(&rewritten.module, found));
     let Some(difference) = difference(&expected, &found) else {
         let elements: usize = expected.iter().map(Array::len).sum();
         return crate::files::print(format!("equal: {} outputs, {elements} elements\n", expected.len()).as_bytes());

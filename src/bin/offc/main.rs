@@ -4,6 +4,7 @@
 //! its exit status), [`terminal`] (colour, progress).
 
 mod arena;
+mod backend;
 mod check;
 mod cli;
 mod convert;
@@ -21,6 +22,7 @@ mod run;
 mod simulate;
 mod summary;
 mod terminal;
+mod timing;
 mod values;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

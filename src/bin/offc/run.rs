@@ -1,17 +1,21 @@
 //! `offc run`: runs a module with the reference interpreter.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use offc::analysis::settle::settle;
-use offc::interp::{Array, Error, HighWater, Outcome, Placement, RunOptions};
+use offc::interp::{Array, Clock, Error, HighWater, Outcome, Placement, RunOptions};
 use offc::ir::Module;
 use offc::units::Bytes;
 
 use crate::arena::placement;
+use crate::backend::Backend;
+use crate::device::machine;
 use crate::files::Pending;
 use crate::input::load_verified;
 use crate::outcome::{Failure, tell};
 use crate::terminal::{Progress, Style};
+use crate::timing::{self, Monotonic};
 use crate::values::{Inputs, Source, inputs, together};
 use offc::interp::npz;
 
@@ -20,7 +24,8 @@ use offc::interp::npz;
 #[command(
     after_help = "Types that NumPy lacks are kept as bits, the type in the name: arg0__bf16 of uint16.\n\nWith several partitions an input \
 has the dimensions of its parameter, and all get it, or it is cut into equal parts along the dimensions that are larger.\n\nExamples:\n  \
-offc run step.hlo --inputs in.npz --outputs out.npz\n  offc run step.pb --seed 1 --save-inputs in.npz --outputs out.npz"
+offc run step.hlo --inputs in.npz --outputs out.npz\n  offc run step.pb --seed 1 --save-inputs in.npz --outputs out.npz\n  \
+offc run step.pb --timing step.json    # open it at ui.perfetto.dev; step.toml is for --calibration"
 )]
 pub struct Args {
     /// The module; `-` is standard input
@@ -37,6 +42,22 @@ pub struct Args {
     /// Run so many partitions at once, in step
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     partitions: u16,
+    /// What runs the module
+    #[arg(long, value_name = "BACKEND", default_value = "cpu")]
+    backend: Backend,
+    /// Add up in whatever order is fast: results are near those of the exact order, but depend on the machine
+    #[arg(long)]
+    fast: bool,
+    /// Measure every instruction and transfer: a trace for Perfetto, and beside it a calibration file (FILE.toml); tell how far
+    /// the prediction is off
+    #[arg(long, value_name = "FILE.json")]
+    timing: Option<PathBuf>,
+    /// The machine to predict times for
+    #[arg(long, value_name = "NAME|SPEC.txtpb", default_value = "h100-sxm", requires = "timing")]
+    device: String,
+    /// What was measured on that machine before: a TOML file
+    #[arg(long, value_name = "FILE.toml", requires = "timing")]
+    calibration: Option<PathBuf>,
     /// Device memory that there is; a scheduled module that needs more is not started [default: what it needs]
     #[arg(long, value_name = "SIZE")]
     arena: Option<Bytes>,
@@ -64,6 +85,8 @@ pub fn load_planned(path: &Path, style: Style) -> Result<Planned, Failure> {
 
 /// Runs the command.
 pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
+    args.backend.available()?;
+    let machine = args.timing.is_some().then(|| machine(&args.device, args.calibration.as_deref())).transpose()?;
     let planned = load_planned(&args.input, style)?;
     let module = &planned.module;
     if let (Some(placement), Some(Bytes(arena))) = (&planned.placement, args.arena)
@@ -73,17 +96,23 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
         let message = format!("the program needs {need} ({} bytes) of device memory, the arena has {arena} bytes", need.0);
         return Err(Failure::Infeasible { text: message, json: None });
     }
-    let inputs = inputs(&args.source, module, args.partitions.into())?;
+    let mut inputs = inputs(&args.source, module, args.partitions.into())?;
     if let Some(path) = &args.save_inputs {
         write(path, "arg", &inputs.of[0])?;
     }
+    let clock: Option<Arc<dyn Clock>> = args.timing.as_ref().map(|_| Arc::new(Monotonic::new()) as Arc<dyn Clock>);
+    let options = RunOptions { placement: planned.placement.as_ref(), trace: false, fast: args.fast, clock: clock.as_ref() };
     let progress = Progress::start("running");
-    let outcomes = evaluate(&planned, &inputs, false, style)?;
+    let result = args.backend.run(module, std::mem::take(&mut inputs.of), options);
     drop(progress);
-    let outputs = outputs(module, &inputs, &outcomes);
+    let mut outcomes = result.map_err(|errors| refused(module, &errors, style))?;
     if let Some(placement) = &planned.placement {
         tell(&memory(placement, outcomes[0].high_water));
     }
+    if let (Some(path), Some(machine)) = (&args.timing, &machine) {
+        tell(&timing::write(path, module, &outcomes[0].timed, machine, args.backend.name())?);
+    }
+    let outputs = outputs(module, &inputs, &mut outcomes);
     match &args.outputs {
         Some(path) => write(path, "out", &outputs),
         None => crate::files::print(summary(&outputs).as_bytes()),
@@ -94,16 +123,17 @@ fn write(path: &Path, prefix: &str, arrays: &[Array]) -> Result<(), Failure> {
     Pending::write(path, npz::write(prefix, arrays))?.commit()
 }
 
-/// Runs a module on all partitions; what cannot be run, or where it stops, is told.
+/// Runs a module on all partitions with the interpreter; what cannot be run, or where it stops, is told.
 pub fn evaluate(planned: &Planned, inputs: &Inputs, trace: bool, style: Style) -> Result<Vec<Outcome>, Failure> {
-    let module = &planned.module;
-    let options = RunOptions { placement: planned.placement.as_ref(), trace };
-    offc::interp::run(module, &inputs.of, options).map_err(|errors| {
-        for error in &errors {
-            tell(&format!("{}: {}\n", style.error("error"), sentence(module, error)));
-        }
-        Failure::Input(None)
-    })
+    let options = RunOptions { placement: planned.placement.as_ref(), trace, ..RunOptions::default() };
+    offc::interp::run(&planned.module, &inputs.of, options).map_err(|errors| refused(&planned.module, &errors, style))
+}
+
+fn refused(module: &Module, errors: &[Error], style: Style) -> Failure {
+    for error in errors {
+        tell(&format!("{}: {}\n", style.error("error"), sentence(module, error)));
+    }
+    Failure::Input(None)
 }
 
 fn sentence(module: &Module, error: &Error) -> String {
@@ -115,9 +145,9 @@ fn sentence(module: &Module, error: &Error) -> String {
 }
 
 /// The outputs of all partitions as one list.
-pub fn outputs(module: &Module, inputs: &Inputs, outcomes: &[Outcome]) -> Vec<Array> {
-    let outputs: Vec<Vec<Array>> = outcomes.iter().map(|o| o.outputs.clone()).collect();
-    together(module, inputs, &outputs)
+pub fn outputs(module: &Module, inputs: &Inputs, outcomes: &mut [Outcome]) -> Vec<Array> {
+    let outputs = outcomes.iter_mut().map(|o| std::mem::take(&mut o.outputs)).collect();
+    together(module, inputs, outputs)
 }
 
 /// What a run needed of each arena.

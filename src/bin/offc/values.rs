@@ -114,8 +114,11 @@ fn cut(array: &Array, element: Primitive, dims: &[usize], partitions: usize) -> 
 
 /// The outputs of all partitions as one list: one that is the same everywhere as it is; one that is written over a parameter which was cut,
 /// put together in the same way; any other one in the order of the partitions along its first dimension.
-pub fn together(module: &Module, inputs: &Inputs, outputs: &[Vec<Array>]) -> Vec<Array> {
-    let [first, rest @ ..] = outputs else { return Vec::new() };
+pub fn together(module: &Module, inputs: &Inputs, mut outputs: Vec<Vec<Array>>) -> Vec<Array> {
+    if outputs.len() == 1 {
+        return outputs.swap_remove(0);
+    }
+    let [first, rest @ ..] = outputs.as_slice() else { return Vec::new() };
     let donors = donors(module, first.len());
     let join = |i: usize| {
         if rest.iter().all(|other| other[i] == first[i]) {

@@ -147,6 +147,8 @@ pub struct Builder<'m> {
     pub(super) random: Rc<Cell<u128>>,
     /// Nesting of computations that are being lowered.
     pub(super) depth: usize,
+    /// Whether contractions may add up in any order.
+    pub(super) fast: bool,
 }
 
 impl<'m> Builder<'m> {
@@ -162,6 +164,7 @@ impl<'m> Builder<'m> {
             placed: FxHashMap::default(),
             random,
             depth: 0,
+            fast: false,
         }
     }
 

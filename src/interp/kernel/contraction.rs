@@ -60,6 +60,7 @@ impl Builder<'_> {
             right: right.access(),
             to: to.access(),
             rounded,
+            fast: self.fast,
         })));
         Ok(())
     }

@@ -4,6 +4,8 @@
 //! lists them, each product and sum rounded to the accumulator's type; the result is rounded to its own type once, at the end. The
 //! accumulator is `f32` for real types up to 32 bits, `f64`, 64-bit integers, complex doubles. No operation is fused or reordered, so every
 //! machine gives the same bits; blocking (Goto and van de Geijn 2008) only decides what lies in cache.
+//!
+//! A fast contraction of real types up to 32 bits is left to a library instead ([`super::fast`]).
 
 use super::run::Frame;
 use crate::interp::elementwise::{Elementwise, apply};
@@ -29,6 +31,8 @@ pub struct Dot {
     pub to: Access,
     /// A type that operands are rounded to first.
     pub rounded: Option<Primitive>,
+    /// Whether sums may be made in any order.
+    pub fast: bool,
 }
 
 /// The type that an algorithm (its number in `PrecisionConfig.Algorithm`) rounds operands to first. Algorithms that make up for
@@ -94,6 +98,7 @@ impl Dot {
             Lane::Complex => Primitive::C128,
         };
         match accumulator {
+            Primitive::F32 if self.fast => super::fast::run(self, frame),
             Primitive::F32 => self.product::<f32>(
                 frame,
                 accumulator,
@@ -129,26 +134,7 @@ impl Dot {
         block: impl Fn(Vec<T>) -> Block,
     ) -> Result<(), String> {
         let (left, right, to) = (frame.bind(&self.left)?, frame.bind(&self.right)?, frame.bind(&self.to)?);
-        let read = |from: &super::run::Bound<'_>, start: usize, len: usize, scratch: &mut Vec<Block>| {
-            // Three blocks: as it stands in memory, rounded, in the accumulator's type.
-            scratch[0].resize(len);
-            from.load(start, len, &mut scratch[0]);
-            let mut element = from.element();
-            let mut at = 0;
-            for next in self.rounded.into_iter().chain([accumulator]) {
-                if element != next && !(next == Primitive::F32 && lane(element) == Lane::F32) {
-                    let mut out = Block::zeros(lane(next), len);
-                    apply(Elementwise::Convert, element, next, &[&scratch[at]], &mut out);
-                    at += 1;
-                    scratch[at] = out;
-                }
-                element = next;
-            }
-            at
-        };
-        let scratch_for =
-            |from: &super::run::Bound<'_>| vec![Block::zeros(lane(from.element()), 0), Block::Int(Vec::new()), Block::Int(Vec::new())];
-        let (mut left_scratch, mut right_scratch) = (scratch_for(&left), scratch_for(&right));
+        let (mut left_scratch, mut right_scratch) = (Reader::new(self.rounded, accumulator), Reader::new(self.rounded, accumulator));
         let mut panel = [T::ZERO; DEPTH * COLUMNS];
         let mut strip = [T::ZERO; ROWS * DEPTH];
         let mut sums = vec![T::ZERO; self.rows.min(1024) * COLUMNS.min(self.columns.next_multiple_of(TILE.1))];
@@ -164,8 +150,9 @@ impl Dot {
                         let depth = (self.depth - deep).min(DEPTH);
                         panel[..width * depth].fill(T::ZERO);
                         for k in 0..depth {
-                            let at = read(&right, (batch * self.depth + deep + k) * self.columns + column, columns, &mut right_scratch);
-                            for (j, chunk) in numbers(&right_scratch[at]).chunks(TILE.1).enumerate() {
+                            let start = (batch * self.depth + deep + k) * self.columns + column;
+                            let row = right_scratch.read(&right, start, columns);
+                            for (j, chunk) in numbers(row).chunks(TILE.1).enumerate() {
                                 let from = (j * depth + k) * TILE.1;
                                 panel[from..from + chunk.len()].copy_from_slice(chunk);
                             }
@@ -174,8 +161,8 @@ impl Dot {
                             let count = (rows - row).min(ROWS);
                             for i in 0..count {
                                 let start = (batch * self.rows + row_block + row + i) * self.depth + deep;
-                                let at = read(&left, start, depth, &mut left_scratch);
-                                strip[i * depth..(i + 1) * depth].copy_from_slice(numbers(&left_scratch[at]));
+                                let row = left_scratch.read(&left, start, depth);
+                                strip[i * depth..(i + 1) * depth].copy_from_slice(numbers(row));
                             }
                             multiply(
                                 &strip[..count * depth],
@@ -196,6 +183,44 @@ impl Dot {
             }
         }
         Ok(())
+    }
+}
+
+/// Reads stretches of an operand in the accumulator's type.
+pub(super) struct Reader {
+    /// The types that numbers go through after that of memory.
+    types: Vec<Primitive>,
+    /// As it stands in memory, and in those types.
+    blocks: Vec<Block>,
+}
+
+impl Reader {
+    pub(super) fn new(rounded: Option<Primitive>, accumulator: Primitive) -> Self {
+        Self { types: rounded.into_iter().chain([accumulator]).collect(), blocks: Vec::new() }
+    }
+    /// Elements `start..start + len` of the row-major order.
+    pub(super) fn read(&mut self, from: &super::run::Bound<'_>, start: usize, len: usize) -> &Block {
+        let mut element = from.element();
+        if self.blocks.is_empty() {
+            self.blocks = [element].iter().chain(&self.types).map(|&t| Block::zeros(lane(t), len)).collect();
+        }
+        let mut at = 0;
+        self.blocks[0].resize(len);
+        from.load(start, len, &mut self.blocks[0]);
+        for &next in &self.types {
+            if element != next && !(next == Primitive::F32 && lane(element) == Lane::F32) {
+                let (before, after) = self.blocks.split_at_mut(at + 1);
+                after[0].resize(len);
+                apply(Elementwise::Convert, element, next, &[&before[at]], &mut after[0]);
+                // The next type's block stands one further on, whatever was skipped.
+                at += 1;
+            } else if at + 1 < self.blocks.len() {
+                self.blocks.swap(at, at + 1);
+                at += 1;
+            }
+            element = next;
+        }
+        &self.blocks[at]
     }
 }
 

@@ -19,8 +19,11 @@ use crate::ir::{CompId, CompareType, InstrId, Literal, LiteralValue, Module, Op,
 const DEPTH: usize = 64;
 
 /// Compiles one instruction: its operands' arrays are the kernel's, so are the arrays of its result.
-pub fn compile(module: &Module, id: InstrId, random: &Rc<Cell<u128>>) -> Result<Kernel, Unsupported> {
+///
+/// If it may be `fast`, contractions may add up in any order.
+pub fn compile(module: &Module, id: InstrId, random: &Rc<Cell<u128>>, fast: bool) -> Result<Kernel, Unsupported> {
     let mut builder = Builder::new(module, random.clone());
+    builder.fast = fast;
     let instr = module.instr(id);
     let mut number = 0;
     let mut operands = Vec::with_capacity(instr.operands.len());

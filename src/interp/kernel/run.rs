@@ -77,11 +77,9 @@ fn indices(element: Primitive, at: isize, len: usize, stride: isize, block: &mut
 impl Kernel {
     /// Computes results from operands. A result may lie where an operand lies.
     pub fn run(&self, params: &[Place], outs: &[Place]) -> Result<(), String> {
-        let temps = self.temps.iter().map(|&bytes| Place::fresh(bytes)).collect();
-        let mut frame = Frame { kernel: self, params, outs: outs.to_vec(), temps };
+        let mut frame = Frame::new(self, params, outs);
         for (out, place) in outs.iter().enumerate() {
-            let unsafe_param = |param: usize| params[param].overlaps(place) && !self.may_overlap(param, out, &params[param], place);
-            if (0..params.len()).any(unsafe_param) {
+            if self.needs_copy(params, out, place) {
                 frame.outs[out] = Place::fresh(place.bytes);
             }
         }
@@ -98,6 +96,15 @@ impl Kernel {
             Buffer::copy(&from.buffer, from.offset, &to.buffer, to.offset, to.bytes);
         }
         Ok(())
+    }
+
+    fn needs_copy(&self, params: &[Place], out: usize, place: &Place) -> bool {
+        let in_the_way = |param: usize| params[param].overlaps(place) && !self.may_overlap(param, out, &params[param], place);
+        (0..params.len()).any(in_the_way)
+    }
+    /// Whether a result must be computed elsewhere first, since it lies where operands lie.
+    pub(super) fn needs_copies(&self, params: &[Place], outs: &[Place]) -> bool {
+        outs.iter().enumerate().any(|(out, place)| self.needs_copy(params, out, place))
     }
 
     /// Whether a result may be written while it lies where an operand lies: nothing reads the operand after the result has been written to,
@@ -197,8 +204,13 @@ impl Loop {
     }
 }
 
-impl Frame<'_> {
-    fn place(&self, slot: Slot) -> Option<(&Buffer, usize)> {
+impl<'k> Frame<'k> {
+    /// Scratch memories are new.
+    pub(super) fn new(kernel: &'k Kernel, params: &'k [Place], outs: &[Place]) -> Self {
+        let temps = kernel.temps.iter().map(|&bytes| Place::fresh(bytes)).collect();
+        Self { kernel, params, outs: outs.to_vec(), temps }
+    }
+    pub(super) fn place(&self, slot: Slot) -> Option<(&Buffer, usize)> {
         match slot {
             Slot::Param(i) => Some((&self.params[i].buffer, self.params[i].offset)),
             Slot::Out(i) => Some((&self.outs[i].buffer, self.outs[i].offset)),
@@ -226,13 +238,19 @@ impl Frame<'_> {
         Ok(if view.element == Primitive::U64 && v[0] < 0 { i64::MAX } else { v[0] })
     }
 
-    fn run_loop(&self, l: &Loop) -> Result<(), String> {
+    /// Whether a loop copies elements to where they are.
+    pub(super) fn stays(&self, l: &Loop) -> bool {
         if let ([load], [Sink::Store { to, .. }]) = (l.loads.as_slice(), l.sinks.as_slice())
             && l.moves(load.slot, to.slot)
             && let (Some((a, i)), Some((b, j))) = (self.place(load.slot), self.place(to.slot))
-            && a.same(b)
-            && i == j
         {
+            return a.same(b) && i == j;
+        }
+        false
+    }
+
+    fn run_loop(&self, l: &Loop) -> Result<(), String> {
+        if self.stays(l) {
             return Ok(());
         }
         let loads: Vec<Bound<'_>> = l.loads.iter().map(|a| self.bind(a)).collect::<Result<_, _>>()?;

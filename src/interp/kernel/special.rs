@@ -163,6 +163,10 @@ impl Builder<'_> {
                 let ty = out()?;
                 single(move |a| ops::bitcast_convert(a[0], ty.element, &ty.dims))
             }
+            Op::StochasticConvert => {
+                let element = out()?.element;
+                single(move |a| ops::stochastic_convert(a[0], a[1], element))
+            }
             Op::Scan(op) => {
                 let (op, body) = (op.clone(), self.body(op.to_apply)?);
                 let carries = usize::try_from(op.num_carries).map_err(|_| "a negative number of carries")?;

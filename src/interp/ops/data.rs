@@ -1,31 +1,11 @@
-//! Moving data: `reverse`, sizes of dimensions, `scan`, and pieces that other operations cut and join.
+//! Moving data: sizes of dimensions, `scan`, and pieces that other operations cut and join.
 
-use super::error::{OpError, Result, ensure, sizes};
-use super::index::{at, each};
+use super::error::{OpError, Result, ensure};
 use crate::interp::Array;
 use crate::ir::{Primitive, Scan};
 
-/// `reverse` along some dimensions.
-pub fn reverse(operand: &Array, dimensions: &[i64]) -> Result<Array> {
-    let dimensions = sizes(dimensions)?;
-    ensure(super::index::are_dims(&dimensions, operand.dims.len()), || format!("expected dimensions of {:?}", operand.dims))?;
-    let mut out = Array::zeros(operand.element, &operand.dims);
-    let strides = operand.strides();
-    let mut from = vec![0; operand.dims.len()];
-    let mut linear = 0;
-    each(&operand.dims, |index| {
-        from.copy_from_slice(index);
-        for &d in &dimensions {
-            from[d] = operand.dims[d] - 1 - index[d];
-        }
-        out.set_element_bytes(linear, operand.element_bytes(at(&from, &strides)));
-        linear += 1;
-    });
-    Ok(out)
-}
-
 /// `get-dimension-size` of a static dimension.
-pub fn get_dimension_size(operand: &Array, dimension: i64) -> Result<Array> {
+fn get_dimension_size(operand: &Array, dimension: i64) -> Result<Array> {
     let d = usize::try_from(dimension).ok().and_then(|d| operand.dims.get(d));
     let d = d.ok_or_else(|| OpError(format!("expected a dimension of {:?}, found {dimension}", operand.dims)))?;
     Ok(Array::of_i64(Primitive::S32, &[], &[i64::try_from(*d).unwrap_or(i64::MAX)]))
@@ -74,12 +54,15 @@ pub(super) fn part(array: &Array, dimension: usize, start: usize, size: usize) -
     let outer: usize = dims[..dimension].iter().product();
     let whole = dims[dimension] * inner;
     dims[dimension] = size;
-    let rows = (0..outer).flat_map(|o| &array.data[o * whole + start * inner..o * whole + (start + size) * inner]);
-    Array { element: array.element, dims, data: rows.copied().collect() }
+    let mut data = Vec::with_capacity(outer * size * inner);
+    for o in 0..outer {
+        data.extend_from_slice(&array.data[o * whole + start * inner..o * whole + (start + size) * inner]);
+    }
+    Array { element: array.element, dims, data }
 }
 
 /// Arrays one after another along a dimension; they differ in no other. There is at least one.
-pub(super) fn join(arrays: &[Array], dimension: usize) -> Array {
+pub(super) fn join(arrays: &[&Array], dimension: usize) -> Array {
     let mut dims = arrays[0].dims.clone();
     let outer: usize = dims[..dimension].iter().product();
     dims[dimension] = arrays.iter().map(|a| a.dims[dimension]).sum();
@@ -137,7 +120,7 @@ pub fn scan(
         if op.is_reverse {
             list.reverse();
         }
-        out.push(if list.is_empty() { Array::zeros(*element, dims) } else { join(&list, dimension) });
+        out.push(if list.is_empty() { Array::zeros(*element, dims) } else { join(&list.iter().collect::<Vec<_>>(), dimension) });
     }
     out.append(&mut carried);
     Ok(out)
