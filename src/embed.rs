@@ -15,7 +15,8 @@ use crate::diag::Diagnostic;
 use crate::driver::{self, RewriteOptions, Summary, Trouble, floor};
 use crate::format::{self, Form};
 use crate::ir::Module;
-use crate::pass::Infeasible;
+use crate::pass::{Infeasible, Pipeline};
+use crate::passes::passes;
 use crate::units::Bytes;
 
 /// What became of a module.
@@ -79,8 +80,11 @@ fn read(module: &[u8]) -> Result<format::Input, Failure> {
 pub fn rewrite(module: &[u8], options: &str) -> Result<Embedded, Failure> {
     let options = Options::from_json(options).map_err(|m| failure(Code::Options, m))?;
     let machine = options.machine().map_err(|m| failure(Code::Options, m))?;
-    let pipeline = options.passes.as_deref().map(str::parse).transpose();
+    let pipeline = options.passes.as_deref().map(str::parse::<Pipeline>).transpose();
     let pipeline = pipeline.map_err(|e| failure(Code::Options, format!("passes: {e}")))?;
+    if let Some(pipeline) = &pipeline {
+        passes(pipeline).map_err(|e| failure(Code::Options, format!("passes: {e}")))?;
+    }
     let input = read(module)?;
     let wanted = RewriteOptions { machine, memory: options.memory.0, host_memory: options.host_memory.map(|b| b.0), pipeline };
     let (done, wanted) = fit(&input.module, wanted, options.best_effort)?;
