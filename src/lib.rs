@@ -2,6 +2,7 @@
 
 pub mod analysis;
 pub mod cost;
+pub mod cuda;
 pub mod diag;
 pub mod driver;
 pub mod embed;
@@ -10,6 +11,7 @@ pub mod format;
 pub mod interp;
 pub mod ir;
 pub mod machine;
+pub mod pack;
 pub mod pass;
 pub mod passes;
 pub mod plan;

@@ -1,6 +1,7 @@
 //! Every diagnostic code with its explanation: what `offc explain CODE` prints.
 
 mod driver;
+mod instance;
 mod machine;
 mod proto;
 mod text;
@@ -28,4 +29,4 @@ pub fn explain(code: &str) -> Option<&'static Explanation> {
 }
 
 /// One table a room, so that each room's codes stand together.
-static TABLES: &[&[Explanation]] = &[machine::TABLE, proto::TABLE, driver::TABLE, text::TABLE, verify::TABLE];
+static TABLES: &[&[Explanation]] = &[machine::TABLE, instance::TABLE, proto::TABLE, driver::TABLE, text::TABLE, verify::TABLE];

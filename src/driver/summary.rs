@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::{Figures, RewriteOptions, Rewritten, Trouble, rewrite};
+use super::{Figures, RewriteOptions, Rewritten, Trouble, XlaRemat, rewrite};
 use crate::analysis::Memory;
 use crate::ir::Module;
 use crate::pass::Infeasible;
@@ -36,6 +36,8 @@ pub struct Summary<'r> {
     pub transfers: Transfers,
     /// What is computed again.
     pub recomputes: Recomputes,
+    /// What XLA's own rematerialization makes of the result.
+    pub xla_remat: &'r XlaRemat,
     /// Whether any step changed the program.
     pub changed: bool,
     /// What the steps tell that changed it, in order.
@@ -125,6 +127,7 @@ impl<'r> Summary<'r> {
             slowdown: if before.step.is_zero() { 1.0 } else { after.step.ratio(before.step) },
             transfers,
             recomputes,
+            xla_remat: &rewritten.xla,
             changed: rewritten.log.entries.iter().any(|e| e.changed),
             log: rewritten.log.entries.iter().filter(|e| e.changed).map(|e| format!("{}: {}", e.pass, e.text)).collect(),
             decisions: &rewritten.plan.decisions,
@@ -136,7 +139,7 @@ impl<'r> Summary<'r> {
 pub fn floor(module: &Module, options: &RewriteOptions, rewritten: &Rewritten) -> Option<Bytes> {
     let mut lowest = rewritten.after.device();
     for _ in 0..ASKS {
-        let less = RewriteOptions { memory: Bytes(lowest.get() / 8 * 7), ..options.clone() };
+        let less = RewriteOptions { memory: Bytes(lowest.get() / 8 * 7), xla_memory: None, ..options.clone() };
         match rewrite(module, &less) {
             Ok(found) => lowest = lowest.min(found.after.device()),
             Err(Trouble::Infeasible(Infeasible { floor, .. })) => return Some(lowest.min(floor)),

@@ -17,7 +17,8 @@ link_d2h      rate from device to host
 gpus_per_node GPUs that share the memory of one NUMA node
 passes        the steps to run, such as \"fit,dce\"
 best_effort   plan for the lowest peak where the budget cannot be met [false]
-floor         find the lowest peak too, which takes a few more plans [false]";
+floor         find the lowest peak too, which takes a few more plans [false]
+xla_limit     keep below the limit of XLA's own rematerialization on this machine [true]";
 
 /// Options of [`super::rewrite`]; see [`OPTIONS_HELP`].
 #[derive(Clone, Debug, Deserialize)]
@@ -55,6 +56,13 @@ pub struct Options {
     /// Find the lowest peak too.
     #[serde(default)]
     pub floor: bool,
+    /// Keep below the limit of XLA's own rematerialization, which runs after the rewrite.
+    #[serde(default = "yes")]
+    pub xla_limit: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Bytes, as a number or as text.
@@ -84,9 +92,8 @@ impl Quantity {
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let quantity = Quantity::deserialize(deserializer).map_err(|_| {
-            serde::de::Error::custom("expected a size, such as \"24GiB\" or a whole number of bytes, found something else")
-        })?;
+        let quantity = Quantity::deserialize(deserializer)
+            .map_err(|_| serde::de::Error::custom("expected a size, such as \"24GiB\" or a whole number of bytes, found something else"))?;
         quantity.text().parse().map(Self).map_err(serde::de::Error::custom)
     }
 }

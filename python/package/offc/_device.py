@@ -41,7 +41,7 @@ def of_kind(kind):
 def options(device, platform):
     """The options that name a machine: ``device`` is a known name, the text or path of an XLA device description, or ``auto``."""
     if platform == "cpu":
-        return {"spec": CPU_SPEC, "host_memory": 0}
+        return {"spec": CPU_SPEC, "host_memory": 0, "xla_limit": False}
     if device == "auto":
         import jax
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use offc::driver::{Summary, Transfers};
+use offc::driver::{Summary, Transfers, XlaRemat};
 use offc::plan::{Decision, Residence};
 use offc::units::Bytes;
 
@@ -33,7 +33,8 @@ fn write(summary: &Summary<'_>, out: &mut String, top: usize, style: Style) -> s
         writeln!(out, "{:8}{:>11}             lowest peak these steps find", "floor", floor.to_string())?;
     }
     if summary.before.device <= summary.budget && summary.decisions.is_empty() && !summary.changed {
-        return writeln!(out, "\nit fits as it is: nothing was changed");
+        writeln!(out, "\nit fits as it is: nothing was changed")?;
+        return write_xla(summary.xla_remat, out);
     }
     writeln!(out)?;
     for line in &summary.log {
@@ -49,6 +50,7 @@ fn write(summary: &Summary<'_>, out: &mut String, top: usize, style: Style) -> s
         summary.recomputes.values, summary.recomputes.bytes, summary.recomputes.instructions
     )?;
     writeln!(out, "slowdown    {slower:+.2} % predicted, of it waiting for copies {wait}")?;
+    write_xla(summary.xla_remat, out)?;
     if summary.decisions.is_empty() {
         return Ok(());
     }
@@ -69,6 +71,27 @@ fn write(summary: &Summary<'_>, out: &mut String, top: usize, style: Style) -> s
         writeln!(out, "  and {} smaller, {bytes} together; `--plan-out FILE.json` saves all", rest.len())?;
     }
     Ok(())
+}
+
+/// What XLA's own rematerialization does, where it does anything or had to be heeded.
+fn write_xla(xla: &XlaRemat, out: &mut String) -> std::fmt::Result {
+    let XlaRemat { memory, limit, tracker, acts, binding, slop_factor, .. } = xla;
+    let (Some(memory), Some(limit)) = (memory, limit) else { return Ok(()) };
+    if !acts && !binding {
+        return Ok(());
+    }
+    writeln!(out, "xla         its own rematerialization counts {tracker} (host memory too) and allows {limit} on a GPU of {memory}:")?;
+    if *binding {
+        return writeln!(
+            out,
+            "            the plan is tighter for it; XLA_FLAGS=--xla_gpu_memory_limit_slop_factor=1000 and `--xla-limit none` lift that"
+        );
+    }
+    writeln!(out, "            it will act and compute more again as it sees fit")?;
+    match slop_factor {
+        Some(n) => writeln!(out, "            XLA_FLAGS=--xla_gpu_memory_limit_slop_factor={n} makes it leave the program alone"),
+        None => writeln!(out, "            XLA_FLAGS=--xla_disable_hlo_passes=rematerialization makes it leave the program alone"),
+    }
 }
 
 fn value(decision: &Decision) -> String {
