@@ -19,6 +19,7 @@ def clean(tmp_path, monkeypatch):
     monkeypatch.setenv("OFFC_CACHE_DIR", str(tmp_path / "plans"))
     yield
     offc.uninstall()
+    offc.clear_reports()
 
 
 def device_bytes(compiled):

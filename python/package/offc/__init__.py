@@ -11,7 +11,7 @@ time, are computed again, or stay. ``offc.report()`` says what was done. Nothing
 
 from ._hook import BudgetError, budget, install, uninstall
 from ._offc import BadModule, Infeasible, InternalError, __version__
-from ._report import Report, report, reports
+from ._report import Report, clear_reports, report, reports
 from ._plan import devices, plan
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Report",
     "__version__",
     "budget",
+    "clear_reports",
     "devices",
     "install",
     "plan",

@@ -5,13 +5,18 @@ import json
 from . import _offc
 
 #: What `planning` means on XLA's CPU: no host space apart, so nothing moves; prices only rank what is computed again.
-CPU_SPEC = """\
-gpu_device_info {
+_RATES = " ".join(
+    f"rate_infos {{ key: {key} value {{ clock_rate_ghz: 3 units_per_core: 1 ops_per_clock: {ops} }} }}"
+    for key, ops in ((2, 64), (10, 32), (11, 16), (12, 8), (16, 32), (20, 32), (32, 32))
+)
+CPU_SPEC = f"""\
+gpu_device_info {{
   core_count: 8 fpus_per_core: 16 clock_rate_ghz: 3 memory_bandwidth: 50000000000 l2_cache_size: 33554432 device_memory_size: 68719476736
-  cuda_compute_capability { major: 8 minor: 0 }
-}
+  cuda_compute_capability {{ major: 8 minor: 0 }}
+  scalar_unit_description {{ {_RATES} }} matrix_unit_description {{ {_RATES} }}
+}}
 device_description_str: "cpu"
-host_link { h2d_bandwidth: 10000000000 d2h_bandwidth: 10000000000 pinned_memory: 1 }
+host_link {{ h2d_bandwidth: 10000000000 d2h_bandwidth: 10000000000 pinned_memory: 1 }}
 """
 
 _KINDS = (

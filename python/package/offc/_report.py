@@ -172,6 +172,12 @@ def reports():
         return list(_reports)
 
 
+def clear_reports():
+    """Forgets the reports that are kept."""
+    with _lock:
+        _reports.clear()
+
+
 def report():
     """The report of the largest module that was compiled, or ``None``: usually the training step. ``reports()`` gives all."""
     kept = reports()
