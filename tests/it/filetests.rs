@@ -50,7 +50,7 @@ pub struct Outcome {
 type Kind = fn(&Case) -> Outcome;
 
 /// The kinds of tests. To add one, write a function and a row.
-const KINDS: &[(&str, Kind)] = &[("parse", parse), ("peak", peak), ("print", print), ("verify", verify), ("rewrite", rewrite)];
+const KINDS: &[(&str, Kind)] = &[("cuda", cuda), ("parse", parse), ("peak", peak), ("print", print), ("verify", verify), ("rewrite", rewrite)];
 
 /// Only what reading says.
 fn parse(case: &Case) -> Outcome {
@@ -67,6 +67,33 @@ fn peak(case: &Case) -> Outcome {
         let report = offc::report::PeakReport::of(&offc::analysis::Analyses::new(module)).text(20);
         let tracker = offc::analysis::remat::RematTracker::of(module);
         outcome.snapshot = Some(format!("{report}\ntracker: {} bytes beside {} pinned\n", tracker.peak, tracker.pinned));
+    })
+}
+
+/// The kernels of the entry computation's instructions, each with its launches.
+fn cuda(case: &Case) -> Outcome {
+    with_module(case, |module, outcome| {
+        let mut text = String::new();
+        for &id in &module.entry().order {
+            let instr = module.instr(id);
+            if matches!(instr.op, offc::ir::Op::Parameter { .. } | offc::ir::Op::Constant(_)) {
+                continue;
+            }
+            writeln!(text, "// {}", instr.name).expect("a string takes all");
+            // `args: --in-place` lets the result lie where the first operand lies.
+            let aliases: &[_] = if case.args.iter().any(|a| a == "--in-place") { &[(0, 0, true)] } else { &[] };
+            match offc::cuda::compile(module, id, aliases) {
+                Ok(code) => {
+                    for (launch, kernel) in code.launches.iter().zip(&code.kernels) {
+                        let args: Vec<String> = launch.args.iter().map(|a| format!("{a:?}")).collect();
+                        writeln!(text, "// {} x {}: {}\n{}", launch.grid, launch.block, args.join(" "), kernel.source)
+                            .expect("a string takes all");
+                    }
+                }
+                Err(why) => writeln!(text, "// {why}\n").expect("a string takes all"),
+            }
+        }
+        outcome.snapshot = Some(text);
     })
 }
 

@@ -106,7 +106,7 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     let result = args.backend.run(module, std::mem::take(&mut inputs.of), options);
     drop(progress);
     let mut outcomes = result.map_err(|errors| refused(module, &errors, style))?;
-    if let Some(placement) = &planned.placement {
+    if let (Some(placement), Backend::Cpu) = (&planned.placement, args.backend) {
         tell(&memory(placement, outcomes[0].high_water));
     }
     if let (Some(path), Some(machine)) = (&args.timing, &machine) {
