@@ -173,7 +173,7 @@ API nvrtcDestroyProgram(void** p) { delete (Program*)*p; return 0; }
 API nvrtcCompileProgram(void* p, int, const char* const*) {
   Program* program = (Program*)p;
   std::ostringstream out;
-  out << "#include " SHIM "\n" << program->text << "\nstatic const shim::Entry ENTRIES[] = {\n";
+  out << "#include \"" SHIM "\"\n" << program->text << "\nstatic const shim::Entry ENTRIES[] = {\n";
   const std::string mark = "extern \"C\" __global__ void __launch_bounds__(";
   for (size_t at = program->text.find(mark); at != std::string::npos;) {
     size_t next = program->text.find(mark, at + 1);
