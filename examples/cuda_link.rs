@@ -13,7 +13,12 @@ fn main() -> ExitCode {
     let measured = available().and_then(|name| link_rates(BLOCK, TIMES).map(|rates| (name, rates)));
     match measured {
         Ok((name, [to_host, to_device])) => {
-            println!("{name}: {:.1} GB/s to the host, {:.1} GB/s to the device (blocks of {} MiB)", to_host / 1e9, to_device / 1e9, BLOCK >> 20);
+            println!(
+                "{name}: {:.1} GB/s to the host, {:.1} GB/s to the device (blocks of {} MiB)",
+                to_host / 1e9,
+                to_device / 1e9,
+                BLOCK >> 20
+            );
             ExitCode::SUCCESS
         }
         Err(why) => {

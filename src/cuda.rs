@@ -9,6 +9,7 @@ mod contract;
 mod driver;
 mod emit;
 mod graph;
+mod layout;
 mod lower;
 pub mod program;
 mod pull;

@@ -331,7 +331,8 @@ fn a_machine_without_a_gpu_is_told_so() {
     let Err(why) = offc::cuda::backend::available() else { return };
     assert!(why.contains("GPU"), "{why}");
     let path = folder("cuda-none").join("m.hlo");
-    std::fs::write(&path, "HloModule m, is_scheduled=true\n\nENTRY e {\n  ROOT p = f32[8]{0} parameter(0)\n}\n").expect("it can be written");
+    std::fs::write(&path, "HloModule m, is_scheduled=true\n\nENTRY e {\n  ROOT p = f32[8]{0} parameter(0)\n}\n")
+        .expect("it can be written");
     let out = Command::new(env!("CARGO_BIN_EXE_offc")).args(["run", "--backend", "cuda"]).arg(&path).output().expect("the binary starts");
     assert_eq!(out.status.code(), Some(2));
     let message = String::from_utf8_lossy(&out.stderr);

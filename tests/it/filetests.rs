@@ -50,7 +50,8 @@ pub struct Outcome {
 type Kind = fn(&Case) -> Outcome;
 
 /// The kinds of tests. To add one, write a function and a row.
-const KINDS: &[(&str, Kind)] = &[("cuda", cuda), ("parse", parse), ("peak", peak), ("print", print), ("verify", verify), ("rewrite", rewrite)];
+const KINDS: &[(&str, Kind)] =
+    &[("cuda", cuda), ("parse", parse), ("peak", peak), ("print", print), ("verify", verify), ("rewrite", rewrite)];
 
 /// Only what reading says.
 fn parse(case: &Case) -> Outcome {
