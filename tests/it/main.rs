@@ -5,6 +5,7 @@
 mod analysis;
 mod cli;
 mod conformance;
+mod cost;
 mod cuda;
 mod filetests;
 mod interp;
@@ -12,6 +13,10 @@ mod interp_equiv;
 mod machine;
 mod ops;
 mod plan;
+mod protos;
+mod report;
 mod roundtrip;
+mod sim;
 mod tidy;
+mod trace;
 mod verify;
