@@ -289,7 +289,7 @@ fn check(name: &str) {
                 })
                 .collect();
             if seed == "0" || !case.code.launches.is_empty() {
-                let reference = run(&alone(&module, case.id), &[case.inputs.clone()], RunOptions::default());
+                let reference = run(&alone(&module, case.id), std::slice::from_ref(&case.inputs), RunOptions::default());
                 let reference = reference.unwrap_or_else(|e| panic!("{}: {e:?}", module.instr(case.id).name)).swap_remove(0).outputs;
                 let inexact = case.code.launches.iter().any(|l| source.kernels[&l.kernel].inexact);
                 for (o, ty) in to.iter().enumerate() {
