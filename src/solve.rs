@@ -106,7 +106,8 @@ fn fullest(net: &Net) -> u32 {
 }
 
 /// Solves. Where the budget cannot be met, the result is the lowest peak that was found. A problem that fits as it is stays untouched.
-pub fn solve(problem: &Problem, effort: Effort) -> Solved {
+pub fn solve(problem: &Problem, mut effort: Effort) -> Solved {
+    effort.ways.offload &= has_host(problem);
     let found = search(problem, effort.ways);
     let mut best = Solved { solution: found.solution, peak: found.peak, cost: found.cost, bound: Bound::default() };
     if best.solution.choices.is_empty() && best.fits(problem) {
@@ -183,9 +184,13 @@ fn network(problem: &Problem, ways: Ways) -> Net {
     net
 }
 
+fn has_host(problem: &Problem) -> bool {
+    !problem.host_memory.is_zero() && problem.links.out.rate.get() > 0 && problem.links.back.rate.get() > 0
+}
+
 /// The link, if the host may be used.
 fn host(problem: &Problem, net: &Net, ways: Ways) -> Host {
-    let usable = ways.offload && !problem.host_memory.is_zero() && !problem.links.out.rate.is_zero() && !problem.links.back.rate.is_zero();
+    let usable = ways.offload && has_host(problem);
     let copies = numbers(problem).into_iter().map(|v| {
         let value = &problem.values[v as usize];
         let runs = problem.runs(value);
@@ -211,3 +216,6 @@ fn choices(problem: &Problem, net: &Net, numbers: &[ValueIndex], pairs: &[Pair])
     };
     Solution { choices: pairs.iter().map(choice).collect() }
 }
+
+#[cfg(test)]
+mod tests;

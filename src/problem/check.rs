@@ -186,7 +186,9 @@ impl Replay<'_> {
                 How::Host { .. } => None,
             })
             .collect();
-        let simple = |m: &(ValueIndex, &[ValueIndex])| m.1.len() == 1 && problem.values[m.0 as usize].uses.iter().all(|&u| problem.steps[u as usize].enter == u);
+        let simple = |m: &(ValueIndex, &[ValueIndex])| {
+            m.1.len() == 1 && problem.values[m.0 as usize].uses.iter().all(|&u| problem.steps[u as usize].enter == u)
+        };
         if makings.is_empty() || problem.steps[at as usize].enter != at || !makings.iter().all(simple) {
             return all;
         }

@@ -45,7 +45,8 @@ fn with_plan(name: &str, change: impl FnOnce(&Module, &mut Placement)) -> Option
     let module = offc::analysis::settle::settle(&module).unwrap_or(module);
     let mut placement = arena::placement(&module);
     change(&module, &mut placement);
-    let errors = run(&module, &[inputs], RunOptions { placement: Some(&placement), ..RunOptions::default() }).expect_err("the fault is found");
+    let errors =
+        run(&module, &[inputs], RunOptions { placement: Some(&placement), ..RunOptions::default() }).expect_err("the fault is found");
     Some(errors[0].to_string())
 }
 

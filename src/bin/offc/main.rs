@@ -21,6 +21,7 @@ mod peak;
 mod rewrite;
 mod run;
 mod simulate;
+mod solve;
 mod summary;
 mod terminal;
 mod timing;

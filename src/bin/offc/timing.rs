@@ -107,7 +107,8 @@ fn means(module: &Module, timed: &[Timed]) -> BTreeMap<InstrId, u64> {
 }
 
 fn toml(name: &str, module: &Module, timed: &[Timed]) -> String {
-    let mut out = format!("# Written by `offc run --timing`; read by `--calibration`.\nversion = {CALIBRATION_VERSION}\nname = {}\n", quoted(name));
+    let mut out =
+        format!("# Written by `offc run --timing`; read by `--calibration`.\nversion = {CALIBRATION_VERSION}\nname = {}\n", quoted(name));
     let mut rates = String::new();
     for (key, direction) in [("h2d", Direction::FromHost), ("d2h", Direction::ToHost)] {
         let large = timed.iter().filter(|t| t.what == Measured::Transfer(direction) && t.bytes >= RATE_FROM);
@@ -184,7 +185,8 @@ fn compared(module: &Module, timed: &[Timed], machine: &Machine) -> String {
     let mut worst = both;
     let off = |p: f64, m: f64| (m / p / median).ln().abs();
     worst.sort_by(|a, b| off(b.1, b.2).total_cmp(&off(a.1, a.2)).then(a.0.cmp(&b.0)));
-    writeln!(out, "farthest from the median:\n{:>12}  {:>12}  {:>9}  instruction", "predicted", "measured", "of median").expect("a string takes all");
+    writeln!(out, "farthest from the median:\n{:>12}  {:>12}  {:>9}  instruction", "predicted", "measured", "of median")
+        .expect("a string takes all");
     for (id, p, m) in worst.into_iter().take(WORST) {
         let instr = module.instr(id);
         let (predicted, measured) = (Nanos(p as u64).to_string(), Nanos(m as u64).to_string());

@@ -5,9 +5,9 @@
 
 #![expect(unsafe_code, reason = "the library takes pointers and strides")]
 
+use super::BLOCK;
 use super::dot::{Dot, Reader};
 use super::run::{Bound, Frame};
-use super::BLOCK;
 use crate::interp::elementwise::{Elementwise, apply};
 use crate::interp::lanes::{Block, lane};
 use crate::ir::Primitive;
@@ -69,7 +69,20 @@ fn product(a: &[f32], b: &[f32], c: &mut [f32], [rows, depth, columns]: [usize; 
         // order that the strides say; the result is ours alone.
         unsafe {
             matrixmultiply::sgemm(
-                rows, depth, columns, 1.0, a.as_ptr(), depth_step, 1, b.as_ptr(), column_step, 1, 0.0, c.as_mut_ptr(), column_step, 1,
+                rows,
+                depth,
+                columns,
+                1.0,
+                a.as_ptr(),
+                depth_step,
+                1,
+                b.as_ptr(),
+                column_step,
+                1,
+                0.0,
+                c.as_mut_ptr(),
+                column_step,
+                1,
             );
         }
     };
