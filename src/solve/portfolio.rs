@@ -12,11 +12,11 @@ pub type Found = (i64, Vec<Pair>);
 /// Rounds of two walks that start from roundings.
 const FRESH: usize = 4;
 /// What is kept to that part in the relaxation is kept at the start.
-const LEAST: [f64; 4] = [0.3, 0.5, 0.7, 0.15];
+const LEAST: [f64; 4] = [0.3, 0.5, 0.5, 0.3];
 /// Fines at the start, in parts of the program's time for the whole budget above.
-const FINES: [f64; 4] = [0.001, 0.01, 0.0003, 0.003];
+const FINES: [f64; 4] = [0.001, 0.01, 0.001, 0.0003];
 /// Heat at the start, in parts of what a making costs on average.
-const HEATS: [f64; 6] = [0.3, 0.15, 0.3, 0.2, 0.1, 0.06];
+const HEATS: [f64; 6] = [0.15, 0.3, 0.15, 0.3, 0.2, 0.1];
 /// Heat at the end over that at the start.
 const COOLED: f64 = 0.06;
 /// States that are walked from.
