@@ -5,6 +5,7 @@
 
 pub mod aliases;
 pub mod assignment;
+pub mod floor;
 pub mod heap;
 mod heap_run;
 pub mod inplace;

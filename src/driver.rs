@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::analysis::remat::RematTracker;
 use crate::analysis::{Analyses, Memory};
 use crate::cost::Prices;
 use crate::diag::Diagnostic;
@@ -25,6 +26,47 @@ pub struct RewriteOptions {
     pub host_memory: Option<Bytes>,
     /// The steps; [`DEFAULT_PIPELINE`] where nothing is said.
     pub pipeline: Option<Pipeline>,
+    /// Device memory that XLA's own rematerialization reckons with: that of the GPU the program will run on. `None` where XLA's pass is off or allowed
+    /// as much as it likes.
+    pub xla_memory: Option<Bytes>,
+}
+
+/// XLA's own rematerialization, and whether it acts on a program. In a scheduled module it runs after the hook through which a rewritten module enters
+/// (`gpu_compiler.cc`, `RunPostSchedulingPipelines`), so it judges what we write.
+#[derive(Clone, Debug, Serialize)]
+pub struct XlaRemat {
+    /// Device memory that it reckons with.
+    pub memory: Option<Bytes>,
+    /// The most that its tracker may count; host memory counts like device memory.
+    pub limit: Option<Bytes>,
+    /// What it counts.
+    pub tracker: Bytes,
+    /// The instruction at which it counts that.
+    pub at: Option<String>,
+    /// Whether it acts: it clones instructions as it sees fit.
+    pub acts: bool,
+    /// Whether the plan was made tighter so that it does not.
+    pub binding: bool,
+    /// The least `xla_gpu_memory_limit_slop_factor` with which it leaves the program alone (95 is what XLA sets); `None` where no factor helps.
+    pub slop_factor: Option<u64>,
+    /// The least device memory on which it leaves the program alone.
+    pub memory_needed: Bytes,
+}
+
+impl XlaRemat {
+    fn of(module: &Module, memory: Option<Bytes>, binding: bool) -> Self {
+        let tracker = RematTracker::of(module);
+        Self {
+            memory,
+            limit: memory.map(|m| Bytes(tracker.limit(m.get()))),
+            tracker: Bytes(tracker.peak),
+            at: tracker.at.map(|id| module.instr(id).name.to_string()),
+            acts: memory.is_some_and(|m| !tracker.left_alone(m.get())),
+            binding,
+            slop_factor: memory.and_then(|m| tracker.slop_needed(m.get())),
+            memory_needed: Bytes(tracker.memory_needed()),
+        }
+    }
 }
 
 /// A program's figures.
@@ -71,6 +113,8 @@ pub struct Rewritten {
     pub before: Figures,
     /// The result's figures.
     pub after: Figures,
+    /// What XLA's own rematerialization will make of it.
+    pub xla: XlaRemat,
     /// What the passes tell.
     pub log: Log,
 }
@@ -115,7 +159,8 @@ pub fn rewrite(module: &Module, options: &RewriteOptions) -> Result<Rewritten, T
         return Err(Trouble::Input(vec![Diagnostic::error("R01", text).note(remedy)]));
     }
     let host_memory = options.host_memory.unwrap_or(options.machine.host.pinned);
-    let mut cx = PassCx { machine: options.machine.clone(), memory: options.memory, host_memory };
+    let (machine, xla_memory) = (options.machine.clone(), options.xla_memory);
+    let mut cx = PassCx { machine, memory: options.memory, host_memory, xla_memory, tightened: false };
     let mut rewritten = module.clone();
     let log = run(&passes, &mut rewritten, &mut cx).map_err(|stopped| match stopped.error {
         PassError::Infeasible(infeasible) => Trouble::Infeasible(infeasible),
@@ -125,5 +170,6 @@ pub fn rewrite(module: &Module, options: &RewriteOptions) -> Result<Rewritten, T
     let plan = plan.unwrap_or_else(|| Plan::empty(&module.name));
     let before = Figures::of(module, &options.machine);
     let after = Figures::of(&rewritten, &options.machine);
-    Ok(Rewritten { module: rewritten, plan, before, after, log })
+    let xla = XlaRemat::of(&rewritten, options.xla_memory, cx.tightened);
+    Ok(Rewritten { module: rewritten, plan, before, after, xla, log })
 }

@@ -2,6 +2,7 @@
 
 pub mod analysis;
 pub mod cost;
+pub mod cuda;
 pub mod diag;
 pub mod driver;
 pub mod entity;

@@ -39,6 +39,11 @@ pub struct PassCx {
     pub memory: Bytes,
     /// Pinned host memory that it may take.
     pub host_memory: Bytes,
+    /// Device memory that XLA's own rematerialization reckons with: what is planned stays below its limit where that is possible. `None` where XLA's
+    /// pass does not run.
+    pub xla_memory: Option<Bytes>,
+    /// Whether a plan was made tighter for it.
+    pub tightened: bool,
 }
 
 /// Why a pass stops the pipeline.

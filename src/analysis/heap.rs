@@ -43,13 +43,14 @@ pub fn place(groups: &[Group], alignment: u64) -> Placement {
     };
     let mut order: Vec<usize> = (0..groups.len()).collect();
     order.sort_by_key(|&g| spatial(&groups[g]));
-    let first = place_in_order(groups, &order, alignment);
+    let first = place_in_order(groups, &order, alignment, u64::MAX).unwrap_or_default();
     order.sort_by_key(|&g| temporal(&groups[g]));
-    let second = place_in_order(groups, &order, alignment);
-    if second.height < first.height { second } else { first }
+    // It counts only if it stays lower, so it need not go on where it does not.
+    place_in_order(groups, &order, alignment, first.height).unwrap_or(first)
 }
 
-fn place_in_order(groups: &[Group], order: &[usize], alignment: u64) -> Placement {
+/// `None` as soon as the height reaches `limit`.
+fn place_in_order(groups: &[Group], order: &[usize], alignment: u64, limit: u64) -> Option<Placement> {
     let ticks = groups.iter().flat_map(|g| &g.intervals).map(|i| i.1 as usize + 1).max().unwrap_or(0);
     let mut blocks = Blocks::new(ticks, groups.iter().map(|g| g.intervals.len()).sum());
     let mut offsets = vec![0; groups.len()];
@@ -67,8 +68,11 @@ fn place_in_order(groups: &[Group], order: &[usize], alignment: u64) -> Placemen
             height = height.max(offset + bytes);
             blocks.add(start as usize, end as usize, (offset, (offset + bytes).next_multiple_of(alignment)));
         }
+        if height >= limit {
+            return None;
+        }
     }
-    Placement { offsets, height }
+    (height < limit).then_some(Placement { offsets, height })
 }
 
 /// Free ranges of at least `bytes`, in order; the last has no end. Long before all used ranges are taken out, few gaps are left, and each

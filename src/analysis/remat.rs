@@ -66,6 +66,19 @@ impl RematTracker {
     pub fn left_alone(&self, device_memory: u64) -> bool {
         self.peak <= self.limit(device_memory)
     }
+    /// The least device memory on which XLA leaves the module alone.
+    pub fn memory_needed(&self) -> u64 {
+        let rest = (u128::from(self.peak) * 100).div_ceil(u128::from(SLOP_PERCENT));
+        let all = ((rest + u128::from(self.pinned)) * 100).div_ceil(u128::from(BASE_PERCENT));
+        u64::try_from(all).unwrap_or(u64::MAX)
+    }
+    /// The least `xla_gpu_memory_limit_slop_factor` (95 where nobody sets it) with which XLA leaves the module alone on a device of that much
+    /// memory; `None` where parameters and results leave nothing to multiply.
+    pub fn slop_needed(&self, device_memory: u64) -> Option<u64> {
+        let base = u128::from(device_memory) * u128::from(BASE_PERCENT) / 100;
+        let rest = base.checked_sub(u128::from(self.pinned)).filter(|&rest| rest > 0)?;
+        u64::try_from((u128::from(self.peak) * 100).div_ceil(rest)).ok()
+    }
 }
 
 /// A buffer of one computation.

@@ -4,17 +4,19 @@
 //! * **An async collective that overlaps nothing becomes synchronous** (`GpuConvertAsyncCollectivesToSync`): between its `async-start` and `async-done` stand only
 //!   parameters, constants, bitcasts, get-tuple-elements and other starts and dones of collectives. The collective then stands at the done's place, and
 //!   the tuples of pointers are gone.
-//! * **What nobody reads disappears** (`HloDCE`). Not modelled: XLA also drops a single result of a fusion that nobody takes, and with it the fusion's
-//!   table of pointers. Modules as XLA makes them have none such; a rewrite that leaves some is counted a little too high (1,536 bytes of temp
-//!   in six such fusions of `gpt3_760m_unrolled_none` fitted to 5 GiB).
+//! * **What nobody reads disappears** (`HloDCE`), and with it each result of a multi-output fusion that nobody takes, if all readers of the fusion are
+//!   get-tuple-elements, no result is bound to an operand, no control edge touches it and it is not `kCustom`; a fusion with one result left returns
+//!   it without a tuple, and operands that only a dropped result read are read no more.
 //! * **An `opt-barrier` disappears** (`OptimizationBarrierExpander`), and so do the tuple before it and the get-tuple-elements after it.
 //!
 //! XLA also replaces copies of constants before a loop and the result tuple by new ones; that changes names only.
 //! Identity is kept: an instruction that goes on existing keeps its id, and the done's id becomes the synchronous collective's.
 
+use std::collections::BTreeSet;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::ir::{CompId, InstrId, Module, Op};
+use crate::ir::{CompId, FusionKind, InstrId, Module, Op, Shape};
 
 /// The module as XLA's buffer assignment sees it; `None` if it is the same. Costs O(instructions), and a copy of the module if it changes.
 pub fn settle(module: &Module) -> Option<Module> {
@@ -57,6 +59,8 @@ struct Edit {
     forwarded: FxHashMap<InstrId, InstrId>,
     /// Whether there is something that nobody reads.
     has_dead: bool,
+    /// Fusions some of whose results nobody takes, with the elements that are taken, ascending.
+    narrowed: Vec<(InstrId, Vec<usize>)>,
 }
 
 impl Edit {
@@ -96,14 +100,30 @@ impl Edit {
             }
         }
         let computation = module.comp(comp);
-        this.has_dead = !dead(module, &computation.order, computation.root, &FxHashSet::default()).is_empty();
+        let dead: FxHashSet<InstrId> = dead(module, &computation.order, computation.root, &FxHashSet::default()).into_iter().collect();
+        this.has_dead = !dead.is_empty();
+        this.narrowed = narrowed(module, comp, &dead);
+        // The one result that is left stands for the get-tuple-elements that took it.
+        let alone: FxHashSet<InstrId> = this.narrowed.iter().filter(|(_, taken)| taken.len() == 1).map(|(id, _)| *id).collect();
+        for &id in &computation.order {
+            if let Op::GetTupleElement { .. } = module.instr(id).op
+                && let Some(&fusion) = module.instr(id).operands.iter().find(|o| alone.contains(o))
+                && !dead.contains(&id)
+            {
+                this.forwarded.insert(id, fusion);
+            }
+        }
         this
     }
-    fn now(&self, id: InstrId) -> InstrId {
-        self.forwarded.get(&id).copied().unwrap_or(id)
+    /// What is read instead of an instruction; a barrier may stand behind a fusion's get-tuple-element.
+    fn now(&self, mut id: InstrId) -> InstrId {
+        while let Some(&next) = self.forwarded.get(&id) {
+            id = next;
+        }
+        id
     }
     fn is_empty(&self) -> bool {
-        self.synchronous.is_empty() && self.forwarded.is_empty() && !self.has_dead
+        self.synchronous.is_empty() && self.forwarded.is_empty() && !self.has_dead && self.narrowed.is_empty()
     }
 
     fn apply(self, module: &mut Module, comp: CompId) {
@@ -121,8 +141,17 @@ impl Edit {
             instr.operands = operands.into();
             gone.insert(start);
         }
+        for (fusion, taken) in &self.narrowed {
+            narrow(module, *fusion, taken);
+        }
         let order = module.comp(comp).order.clone();
+        let taken: FxHashMap<InstrId, &Vec<usize>> = self.narrowed.iter().map(|(id, taken)| (*id, taken)).collect();
         for &id in &order {
+            let from = module.instr(id).operands.first().and_then(|o| taken.get(o));
+            if let (Op::GetTupleElement { index }, Some(taken)) = (&mut module.instructions[id].op, from) {
+                let place = taken.iter().position(|&k| i64::try_from(k) == Ok(*index)).unwrap_or(0);
+                *index = i64::try_from(place).expect("a tuple is small");
+            }
             for operand in &mut module.instructions[id].operands {
                 *operand = self.now(*operand);
             }
@@ -139,6 +168,77 @@ impl Edit {
         computation.root = root;
         computation.proto_listing = listing;
     }
+}
+
+/// Fusions some of whose results nobody takes.
+fn narrowed(module: &Module, comp: CompId, dead: &FxHashSet<InstrId>) -> Vec<(InstrId, Vec<usize>)> {
+    let computation = module.comp(comp);
+    let candidate = |id: InstrId| match &module.instr(id).op {
+        Op::Fusion(f) => {
+            let tuple = module.instr(module.comp(f.calls).root);
+            let free = f.kind != FusionKind::Custom && f.aliasing.is_empty() && module.instr(id).control_predecessors.is_empty();
+            (free && matches!(tuple.op, Op::Tuple)).then_some(tuple.operands.len())
+        }
+        _ => None,
+    };
+    let mut taken: FxHashMap<InstrId, BTreeSet<usize>> = FxHashMap::default();
+    let mut kept: FxHashSet<InstrId> = FxHashSet::from_iter([computation.root]);
+    for &id in computation.order.iter().filter(|id| !dead.contains(id)) {
+        let instr = module.instr(id);
+        kept.extend(instr.control_predecessors.iter().copied());
+        match (&instr.op, instr.operands.first()) {
+            (Op::GetTupleElement { index }, Some(&from)) => {
+                taken.entry(from).or_default().extend(usize::try_from(*index));
+            }
+            _ => kept.extend(instr.operands.iter().copied()),
+        }
+    }
+    let order = computation.order.iter().copied().filter(|id| !dead.contains(id) && !kept.contains(id));
+    order
+        .filter_map(|id| {
+            let (results, taken) = (candidate(id)?, taken.get(&id)?);
+            (taken.len() < results).then(|| (id, taken.iter().copied().collect()))
+        })
+        .collect()
+}
+
+/// Takes results out of a fusion, which owns its computation.
+fn narrow(module: &mut Module, id: InstrId, taken: &[usize]) {
+    let Op::Fusion(fusion) = &module.instr(id).op else { return };
+    let body = fusion.calls;
+    let tuple = module.comp(body).root;
+    let results: Vec<InstrId> = taken.iter().map(|&k| module.instr(tuple).operands[k]).collect();
+    let (root, shape) = match results[..] {
+        [one] => (one, module.instr(one).shape),
+        _ => {
+            let parts = results.iter().map(|&r| module.instr(r).shape).collect();
+            let shape = module.shapes.intern(Shape::Tuple(parts));
+            let tuple_instr = &mut module.instructions[tuple];
+            tuple_instr.operands = results.into();
+            tuple_instr.shape = shape;
+            (tuple, shape)
+        }
+    };
+    module.instructions[id].shape = shape;
+    let mut gone: FxHashSet<InstrId> = dead(module, &module.comp(body).order, root, &FxHashSet::default()).into_iter().collect();
+    let mut read: FxHashSet<InstrId> = FxHashSet::from_iter([root]);
+    for &inside in module.comp(body).order.iter().filter(|i| !gone.contains(i)) {
+        read.extend(module.instr(inside).operands.iter().copied());
+    }
+    let parameters = std::mem::take(&mut module.computations[body].parameters);
+    let operands = std::mem::take(&mut module.instructions[id].operands);
+    for (parameter, operand) in parameters.into_iter().zip(operands) {
+        if read.contains(&parameter) {
+            let number = i64::try_from(module.comp(body).parameters.len()).expect("operands are few");
+            module.instructions[parameter].op = Op::Parameter { number };
+            module.computations[body].parameters.push(parameter);
+            module.instructions[id].operands.push(operand);
+        } else {
+            gone.insert(parameter);
+        }
+    }
+    module.splice(body, Vec::new(), &gone);
+    module.computations[body].root = root;
 }
 
 /// Instructions that nobody reads and that do nothing else, those that only such read included.

@@ -89,9 +89,8 @@ pub fn matrix_work(out: u64, rows: u64, columns: u64, k: u64) -> Work {
     Work { matrix: Flops(u64::try_from(flops).unwrap_or(u64::MAX)), tiles, ..Work::default() }
 }
 
-/// Bytes and arithmetic of an instruction. A fused computation counts its parameters as far as they are read (slices and
-/// gathers read what they yield; a parameter that is read twice is read once) and its results as far as they are written (an update in place
-/// writes the update).
+/// Bytes and arithmetic of an instruction. A fused computation counts what somebody asks for: slices and gathers ask for what they yield, also
+/// through elementwise operations in between; an update in place writes the update. A parameter that is read twice is read once.
 pub fn work(module: &Module, id: InstrId) -> Work {
     let instr = module.instr(id);
     match &instr.op {
@@ -151,55 +150,135 @@ fn outputs(module: &Module, comp: CompId) -> SmallVec<[InstrId; 4]> {
     }
 }
 
-fn fused(module: &Module, order: &[InstrId], outputs: &[InstrId]) -> Work {
-    let mut work = Work::default();
-    // Parameters, and what only renames them or a part of them.
-    let mut views: FxHashMap<InstrId, InstrId> = FxHashMap::default();
-    let mut read: FxHashMap<InstrId, u64> = FxHashMap::default();
-    for &id in order {
+/// Elements that somebody asks for, of every array; more than there are means all. Readers stand after what they read.
+fn demands(module: &Module, order: &[InstrId], outputs: &[InstrId]) -> FxHashMap<InstrId, u64> {
+    let elements = |id: InstrId| module.shapes.array(module.instr(id).shape).map_or(u64::MAX, |a| a.elements());
+    let mut asked: FxHashMap<InstrId, u64> = outputs.iter().map(|&output| (output, u64::MAX)).collect();
+    let updated: SmallVec<[InstrId; 4]> = outputs.iter().filter_map(|&output| updated_in_place(module, output)).collect();
+    for &id in order.iter().rev() {
+        let Some(&of_it) = asked.get(&id) else { continue };
         let instr = module.instr(id);
-        match &instr.op {
-            Op::Parameter { .. } => {
-                views.insert(id, id);
-                continue;
-            }
-            Op::Bitcast | Op::GetTupleElement { .. } | Op::Reshape { .. } => {
-                if let Some(&parameter) = instr.operands.first().and_then(|o| views.get(o)) {
-                    views.insert(id, parameter);
+        let of_it = of_it.min(elements(id));
+        for (n, &operand) in instr.operands.iter().enumerate() {
+            let all = elements(operand);
+            let share = match &instr.op {
+                Op::DynamicSlice { .. } | Op::Slice { .. } | Op::Gather(_) if n == 0 => of_it,
+                Op::DynamicUpdateSlice if n == 0 => {
+                    if updated.contains(&id) {
+                        0
+                    } else {
+                        of_it
+                    }
                 }
-                continue;
-            }
-            Op::Tuple => continue,
-            _ => {}
-        }
-        work.add_arithmetic(arithmetic(module, instr));
-        for &operand in &instr.operands {
-            if let Some(&parameter) = views.get(&operand) {
-                let bytes = read.entry(parameter).or_insert(0);
-                *bytes = bytes.saturating_add(read_by(module, instr, operand));
-            }
+                // What is scattered to is read where it is hit.
+                Op::Scatter(_) if n < instr.operands.len() / 2 && updated.contains(&id) => {
+                    instr.operands.last().map_or(all, |&u| elements(u))
+                }
+                Op::Unary(_)
+                | Op::Binary(_)
+                | Op::Compare { .. }
+                | Op::Select
+                | Op::Clamp
+                | Op::Convert
+                | Op::Copy
+                | Op::Bitcast
+                | Op::Reshape { .. }
+                    if all == elements(id) =>
+                {
+                    of_it
+                }
+                Op::Transpose { .. } | Op::Reverse { .. } => of_it,
+                _ => all,
+            };
+            let asked = asked.entry(operand).or_insert(0);
+            *asked = asked.saturating_add(share).min(all);
         }
     }
+    asked
+}
+
+/// `whole`, as far as `part` of `all` is asked for, rounded up.
+fn share_of(whole: u64, part: u64, all: u64) -> u64 {
+    if part >= all {
+        return whole;
+    }
+    u64::try_from((u128::from(whole) * u128::from(part)).div_ceil(u128::from(all.max(1)))).unwrap_or(whole)
+}
+
+fn fused(module: &Module, order: &[InstrId], outputs: &[InstrId]) -> Work {
+    let mut work = Work::default();
+    let asked = demands(module, order, outputs);
     for &id in order {
-        if let Some(&bytes) = read.get(&id) {
-            let instr = module.instr(id);
-            put(module, instr, bytes.min(module.shapes.leaf_bytes(instr.shape)), false, &mut work);
+        let instr = module.instr(id);
+        let Some(&part) = asked.get(&id) else { continue };
+        let all = module.shapes.array(instr.shape).map_or(0, |a| a.elements());
+        match &instr.op {
+            Op::Parameter { .. } => put(module, instr, share_of(module.shapes.leaf_bytes(instr.shape), part, all), false, &mut work),
+            _ => {
+                let full = arithmetic(module, instr);
+                work.add_arithmetic(Work { vector: Flops(share_of(full.vector.get(), part, all)), ..full });
+            }
         }
     }
     for &output in outputs {
         let instr = module.instr(output);
-        put(module, instr, written(module, through_views(module, output)), true, &mut work);
+        put(module, instr, output_bytes(module, output), true, &mut work);
     }
     work
 }
 
-/// What a chain of renamings begins with.
-fn through_views(module: &Module, id: InstrId) -> &Instruction {
-    let mut instr = module.instr(id);
-    while let (Op::Bitcast | Op::Reshape { .. }, Some(&operand)) = (&instr.op, instr.operands.first()) {
-        instr = module.instr(operand);
+/// Bytes that an output of a fused computation is written with: the update only, where it changes an operand in its place.
+fn output_bytes(module: &Module, output: InstrId) -> u64 {
+    match updated_in_place(module, output) {
+        Some(update) => written(module, module.instr(update)),
+        None => module.shapes.leaf_bytes(module.instr(output).shape),
     }
-    instr
+}
+
+/// The bytes that an instruction touches, by operand.
+#[derive(Clone, Debug)]
+pub struct Touched {
+    /// Bytes read of each operand.
+    pub read: Vec<u64>,
+    /// Bytes written.
+    pub written: u64,
+}
+
+/// What an instruction touches of its operands and its result: of what is sliced or updated in place the slice only.
+pub fn touched(module: &Module, id: InstrId) -> Touched {
+    let instr = module.instr(id);
+    let Op::Fusion(fusion) = &instr.op else {
+        let read = instr.operands.iter().map(|&o| read_by(module, instr, o)).collect();
+        return Touched { read, written: written(module, instr) };
+    };
+    let outputs = outputs(module, fusion.calls);
+    let asked = demands(module, &module.comp(fusion.calls).order, &outputs);
+    let of_parameter = |parameter: &InstrId| {
+        let shape = module.instr(*parameter).shape;
+        let all = module.shapes.array(shape).map_or(0, |a| a.elements());
+        share_of(module.shapes.leaf_bytes(shape), asked.get(parameter).copied().unwrap_or(0), all)
+    };
+    let read = module.comp(fusion.calls).parameters.iter().map(of_parameter).collect();
+    Touched { read, written: outputs.iter().map(|&o| output_bytes(module, o)).sum() }
+}
+
+/// The update that an output is, if it changes an operand of the fusion in its place: one whose base the fusion makes itself is written as a whole.
+fn updated_in_place(module: &Module, output: InstrId) -> Option<InstrId> {
+    let update = through_views(module, output);
+    let instr = module.instr(update);
+    let base = match (&instr.op, instr.operands.first()) {
+        (Op::DynamicUpdateSlice | Op::Scatter(_), Some(&base)) => through_views(module, base),
+        _ => return None,
+    };
+    matches!(module.instr(base).op, Op::Parameter { .. } | Op::GetTupleElement { .. }).then_some(update)
+}
+
+/// What a chain of renamings begins with.
+fn through_views(module: &Module, mut id: InstrId) -> InstrId {
+    while let (Op::Bitcast | Op::Reshape { .. }, Some(&operand)) = (&module.instr(id).op, module.instr(id).operands.first()) {
+        id = operand;
+    }
+    id
 }
 
 /// Bytes of `operand` that `instr` reads.

@@ -116,7 +116,9 @@ struct File {
 /// value that means nothing, another version).
 pub fn calibrate(mut machine: Machine, text: &str) -> Result<Machine, Vec<Diagnostic>> {
     let file: File = toml::from_str(text).map_err(|e| {
-        let at = e.span().map_or_else(|| Span::new(0, text.len().min(1)), |s| Span::new(s.start, s.end));
+        // A place between two characters is shown at the next one.
+        let place = e.span().unwrap_or(0..0);
+        let at = Span::new(place.start, place.end.max(place.start + 1).min(text.len()).max(place.start));
         let message = e.message().lines().next().unwrap_or_default().to_string();
         vec![Diagnostic::error("M04", format!("the calibration file cannot be read: {message}")).at(at, "")]
     })?;

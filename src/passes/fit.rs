@@ -3,6 +3,8 @@
 //! # What it does
 //! Plans which values leave for pinned host memory and come back, and which are computed again, carries the plan out, and measures the
 //! result as XLA would count it. Where packing wastes memory that the plan had counted on, it plans again with that much less.
+//! Where XLA's own rematerialization would still act on the result (its tracker counts host memory like device memory, so copies do not help against
+//! it), it plans again with device and host memory limited together. If that fails the first plan stands, and the driver says that XLA will act.
 //!
 //! # When it helps
 //! Wherever large values wait between two uses while memory is short: activations between forward and backward pass.
@@ -26,6 +28,7 @@
 //! The trade of time against bytes × time freed follows Beaumont et al., "Efficient Combination of Rematerialization and Offloading for
 //! Training DNNs", NeurIPS 2021; the algorithm is our own.
 
+use crate::analysis::remat::RematTracker;
 use crate::analysis::{Analyses, Memory};
 use crate::cost::Prices;
 use crate::ir::{DEVICE, InstrId, Module};
@@ -52,8 +55,9 @@ impl Pass for Fit {
         let changed = !fitted.plan.decisions.is_empty();
         let Applied { sends, fetches, recomputed } = fitted.applied;
         let text = format!(
-            "{} decisions: {sends} copies out, {fetches} copies back, {recomputed} instructions computed again",
-            fitted.plan.decisions.len()
+            "{} decisions: {sends} copies out, {fetches} copies back, {recomputed} instructions computed again{}",
+            fitted.plan.decisions.len(),
+            if cx.tightened { "; planned below the limit of XLA's own rematerialization, which binds" } else { "" }
         );
         let plan = serde_json::to_value(&fitted.plan).expect("a plan is plain data");
         log.entries.push(Entry { pass: self.name(), changed, text, plan: Some(plan) });
@@ -77,12 +81,14 @@ pub struct Fitted {
 
 /// How often a plan is made anew because packing or sharing took more than the plan counted.
 const TRIES: usize = 10;
+/// It is then made for less memory by what was too much, and at least this.
+const CLOSER: u64 = 64 << 10;
 
 /// Fits `module`, which must pass the verifier, into `cx.memory`.
 ///
 /// # Errors
 /// The budget cannot be met by what this pass knows.
-pub fn fit(module: &Module, cx: &PassCx, ways: Ways) -> Result<Fitted, PassError> {
+pub fn fit(module: &Module, cx: &mut PassCx, ways: Ways) -> Result<Fitted, PassError> {
     let analyses = Analyses::new(module);
     let before = *analyses.memory();
     if before.device_bytes() <= cx.memory.get() {
@@ -91,12 +97,10 @@ pub fn fit(module: &Module, cx: &PassCx, ways: Ways) -> Result<Fitted, PassError
     let prices = Prices::new(module, &cx.machine);
     let pinned = before.device_bytes() - before.temp;
     let heap = cx.memory.get().saturating_sub(pinned);
-    let base = model(&analyses, &cx.machine, &prices, Bytes(heap), cx.host_memory);
+    let mut model = model(&analyses, &cx.machine, &prices, Bytes(heap), cx.host_memory);
     let mut best: Option<Trial> = None;
-    let mut target = heap;
     for _ in 0..TRIES {
-        let mut model = base.clone();
-        model.problem.device_memory = Bytes(target);
+        let target = model.problem.device_memory.get();
         let trial = Trial::of(module, &model, ways).map_err(broken)?;
         let excess = trial.memory.device_bytes().saturating_sub(cx.memory.get());
         let stuck = trial.planned > Bytes(target);
@@ -106,14 +110,61 @@ pub fn fit(module: &Module, cx: &PassCx, ways: Ways) -> Result<Fitted, PassError
         if excess == 0 || stuck || target == 0 {
             break;
         }
-        target = target.saturating_sub(excess.max(64 << 10));
+        model.problem.device_memory = Bytes(target.saturating_sub(excess.max(CLOSER)));
     }
-    let best = best.expect("there is at least one try");
-    if best.memory.device_bytes() <= cx.memory.get() {
-        let Trial { module, plan, applied, memory, .. } = best;
-        return Ok(Fitted { module, plan, applied, memory });
+    let mut best = best.expect("there is at least one try");
+    if best.memory.device_bytes() > cx.memory.get() {
+        return Err(PassError::Infeasible(infeasible(&best.module, cx.memory)));
     }
-    Err(PassError::Infeasible(infeasible(&best.module, cx.memory)))
+    if let Some(memory) = cx.xla_memory
+        && let Some(lower) = below_xla(module, &mut model, cx, ways, &best, memory).map_err(broken)?
+    {
+        best = lower;
+        cx.tightened = true;
+    }
+    let Trial { module, plan, applied, memory, .. } = best;
+    Ok(Fitted { module, plan, applied, memory })
+}
+
+/// A plan below the limit of XLA's own rematerialization, where `first`, which fits the budget, is above it. XLA counts host memory like device memory
+/// and shares nothing, so only computing again helps. `None` if `first` is below already, or no such plan is found: then XLA will act.
+fn below_xla(
+    module: &Module,
+    model: &mut Model,
+    cx: &PassCx,
+    ways: Ways,
+    first: &Trial,
+    memory: Bytes,
+) -> Result<Option<Trial>, ApplyError> {
+    let above = |tracker: &RematTracker| tracker.peak.saturating_sub(tracker.limit(memory.get()));
+    let mut excess = above(&RematTracker::of(&first.module));
+    if excess == 0 {
+        return Ok(None);
+    }
+    // What the model counts for a plan that nobody limits.
+    model.problem.total_memory = Bytes(u64::MAX - 1);
+    let mut total = search(&model.problem, ways).total.get();
+    for _ in 0..TRIES {
+        let Some(less) = total.checked_sub(excess.max(CLOSER)) else { break };
+        total = less;
+        model.problem.total_memory = Bytes(total);
+        let trial = Trial::of(module, model, ways)?;
+        let over = trial.memory.device_bytes().saturating_sub(cx.memory.get());
+        excess = above(&RematTracker::of(&trial.module));
+        if over == 0 && excess == 0 {
+            return Ok(Some(trial));
+        }
+        if trial.total > Bytes(total) || trial.planned > model.problem.device_memory {
+            break;
+        }
+        if over > 0 {
+            model.problem.device_memory = Bytes(model.problem.device_memory.get().saturating_sub(over.max(CLOSER)));
+        }
+        if excess == 0 {
+            total += CLOSER;
+        }
+    }
+    Ok(None)
 }
 
 fn broken(error: ApplyError) -> PassError {
@@ -127,6 +178,7 @@ struct Trial {
     applied: Applied,
     memory: Memory,
     planned: Bytes,
+    total: Bytes,
 }
 
 impl Trial {
@@ -137,7 +189,7 @@ impl Trial {
         let applied = apply(&mut rewritten, &plan)?;
         dce::dce(&mut rewritten);
         let memory = *Analyses::new(&rewritten).memory();
-        Ok(Self { module: rewritten, plan, applied, memory, planned: found.peak })
+        Ok(Self { module: rewritten, plan, applied, memory, planned: found.peak, total: found.total })
     }
 }
 

@@ -82,7 +82,7 @@ pub fn model(analyses: &Analyses<'_>, machine: &Machine, prices: &Prices, heap: 
     }
     let link = |rate| Link { rate, latency: machine.copy_latency };
     let links = Links { out: link(machine.to_host_rate()), back: link(machine.from_host_rate()) };
-    let problem = Problem { steps, values, links, device_memory: heap, host_memory: host };
+    let problem = Problem { steps, values, links, device_memory: heap, host_memory: host, total_memory: Bytes::MAX };
     Model { problem, names, sequence: schedule.sequence.clone(), homes }
 }
 

@@ -31,6 +31,7 @@ pub enum Violation {
     Order { value: String, at: Instant },
     DeviceMemory { at: Instant, used: Bytes, allowed: Bytes },
     HostMemory { used: Bytes, allowed: Bytes },
+    TotalMemory { at: Instant, used: Bytes, allowed: Bytes },
 }
 
 impl fmt::Display for Violation {
@@ -43,6 +44,9 @@ impl fmt::Display for Violation {
             Self::NotSent { value, at } => write!(f, "`{value}` is fetched from the host at step {at}, but was not sent there before"),
             Self::Order { value, at } => write!(f, "the choice for `{value}` at step {at} is out of order"),
             Self::DeviceMemory { at, used, allowed } => write!(f, "step {at} takes {used} of device memory, {allowed} are allowed"),
+            Self::TotalMemory { at, used, allowed } => {
+                write!(f, "step {at} takes {used} of device and host memory together, {allowed} are allowed")
+            }
             Self::HostMemory { used, allowed } => write!(f, "{used} of host memory are taken, {allowed} are allowed"),
         }
     }
@@ -136,6 +140,23 @@ pub fn check(problem: &Problem, solution: &Solution) -> Result<Checked, Violatio
             return Err(Violation::DeviceMemory { at: number(at), used, allowed: problem.device_memory });
         }
         device_peak = device_peak.max(used);
+    }
+    // A value is on the host from its first copy out until its last copy back is there.
+    for (at, &used) in (0..).zip(&used) {
+        let hosted = |v: ValueIndex| {
+            let of_value = || solution.choices.iter().filter(|c| c.value == v);
+            let from = of_value().filter_map(|c| match c.how {
+                How::Host { sent: Some(sent), .. } => Some(problem.steps[sent.start as usize].enter),
+                _ => None,
+            });
+            let to = of_value().filter(|c| matches!(c.how, How::Host { .. })).map(|c| c.needed_at).max();
+            from.min().is_some_and(|from| from <= at) && to.is_some_and(|to| at <= to)
+        };
+        let on_host: Bytes =
+            (0..).zip(&problem.values).filter(|(v, _)| problem.total_memory < Bytes::MAX && hosted(*v)).map(|(_, value)| value.bytes).sum();
+        if used + on_host > problem.total_memory {
+            return Err(Violation::TotalMemory { at, used: used + on_host, allowed: problem.total_memory });
+        }
     }
     if host > problem.host_memory {
         return Err(Violation::HostMemory { used: host, allowed: problem.host_memory });

@@ -23,6 +23,13 @@ pub struct Problem {
     pub device_memory: Bytes,
     /// Host memory that may be used.
     pub host_memory: Bytes,
+    /// Device and host memory together that may be used at any instant; all there is where nothing is said. XLA's own rematerialization counts so.
+    #[serde(default = "unlimited")]
+    pub total_memory: Bytes,
+}
+
+fn unlimited() -> Bytes {
+    Bytes::MAX
 }
 
 /// One instruction on the clock.

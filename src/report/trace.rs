@@ -1,9 +1,11 @@
 //! A timeline as a trace in Chrome's JSON form, which Perfetto (ui.perfetto.dev) opens.
 //!
-//! A lane is a thread; loops, iterations and what stands for more of them have a thread of their own. Counters follow device and host bytes.
-//! An arrow leads from a copy to the host to the next copy back of the same buffer. The text comes in pieces, one event each, so that it can be
-//! written as it is made.
+//! A lane is a thread, and its events come in order of their begin, none over another; loops, iterations and what stands for more of them have
+//! a thread of their own, where the outer contain the inner. Counters follow device and host bytes. An arrow leads from a copy to the host
+//! to the next copy back of the same buffer. The text comes in pieces, one event each, so that it can be written as it is made: beside the
+//! timeline there are four bytes an event and the counters, never the text.
 
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 
 use rustc_hash::FxHashMap;
@@ -20,20 +22,17 @@ const LOOPS: usize = 0;
 /// The pieces of a trace, to be written one after the other.
 pub fn trace<'a>(timeline: &'a Timeline, analyses: &'a Analyses<'_>) -> impl Iterator<Item = String> + 'a {
     let module = analyses.module();
+    let slices = in_order(timeline).into_iter().filter_map(move |n| slice(module, &timeline.events[n as usize]));
     let mut arrows = Arrows { last: FxHashMap::default(), next: 0 };
-    let events = timeline.events.iter().flat_map(move |event| {
-        let mut out = Vec::new();
-        slice(module, event, &mut out);
-        arrows.follow(analyses, event, &mut out);
-        out
-    });
+    let arrows = timeline.events.iter().flat_map(move |event| arrows.follow(analyses, event));
     let counters = [("device bytes", DEVICE), ("host bytes", HOST)].into_iter().flat_map(move |(name, color)| {
         bytes_over_time(timeline, analyses, color).into_iter().map(move |(time, bytes)| {
-            format!("{{\"name\":\"{name}\",\"ph\":\"C\",\"ts\":{},\"pid\":1,\"args\":{{\"bytes\":{}}}}}", micros(time), bytes.get())
+            let (ts, bytes) = (micros(time), bytes.get());
+            format!("{{\"name\":\"{name}\",\"ph\":\"C\",\"ts\":{ts},\"pid\":1,\"tid\":{LOOPS},\"args\":{{\"bytes\":{bytes}}}}}")
         })
     });
     let first = std::iter::once(format!("{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n{}", process(module)));
-    let rest = threads().into_iter().chain(events).chain(counters).map(|piece| format!(",\n{piece}"));
+    let rest = threads().into_iter().chain(slices).chain(arrows).chain(counters).map(|piece| format!(",\n{piece}"));
     first.chain(rest).chain(std::iter::once("\n]}\n".to_string()))
 }
 
@@ -52,33 +51,56 @@ fn quoted(text: &str) -> String {
 }
 
 fn process(module: &Module) -> String {
-    format!("{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{{\"name\":{}}}}}", quoted(&module.name))
+    let name = quoted(&module.name);
+    format!("{{\"name\":\"process_name\",\"ph\":\"M\",\"ts\":0,\"pid\":1,\"tid\":{LOOPS},\"args\":{{\"name\":{name}}}}}")
 }
 
 fn threads() -> Vec<String> {
     let lanes = std::iter::once(Lane::Compute).chain(Lane::BESIDE).map(|lane| (thread(lane), lane.name()));
     let named = |(id, name): (usize, &str)| {
         [
-            format!("{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":{id},\"args\":{{\"name\":\"{name}\"}}}}"),
-            format!("{{\"name\":\"thread_sort_index\",\"ph\":\"M\",\"pid\":1,\"tid\":{id},\"args\":{{\"sort_index\":{id}}}}}"),
+            format!("{{\"name\":\"thread_name\",\"ph\":\"M\",\"ts\":0,\"pid\":1,\"tid\":{id},\"args\":{{\"name\":\"{name}\"}}}}"),
+            format!("{{\"name\":\"thread_sort_index\",\"ph\":\"M\",\"ts\":0,\"pid\":1,\"tid\":{id},\"args\":{{\"sort_index\":{id}}}}}"),
         ]
     };
     std::iter::once((LOOPS, "loops")).chain(lanes).flat_map(named).collect()
 }
 
-fn slice(module: &Module, event: &Event, out: &mut Vec<String>) {
-    let instr = module.instr(event.instr);
-    let (name, tid) = match event.what {
-        What::Start => return,
-        What::Kernel | What::Work { .. } => (instr.name.to_string(), thread(event.lane)),
-        What::Wait { on } => (format!("wait for {}", on.name()), thread(Lane::Compute)),
-        What::Iteration => (format!("{} iteration", instr.name), LOOPS),
-        What::Repeat { times } => (format!("{} {times} more like it", instr.name), LOOPS),
-        What::Loop { trips } => (format!("{} x {trips}", instr.name), LOOPS),
-    };
-    if event.span.time().is_zero() {
-        return;
+/// The thread of an event.
+fn thread_of(event: &Event) -> usize {
+    match event.what {
+        What::Kernel | What::Work { .. } => thread(event.lane),
+        What::Start | What::Wait { .. } => thread(Lane::Compute),
+        What::Iteration | What::Repeat { .. } | What::Loop { .. } => LOOPS,
     }
+}
+
+/// The numbers of the events: by thread, then by begin, then the outer before the inner. Events come in order of their end, so of two equal spans the
+/// later is the outer one.
+fn in_order(timeline: &Timeline) -> Vec<u32> {
+    let count = u32::try_from(timeline.events.len()).expect("events are numbered by u32");
+    let mut order: Vec<u32> = (0..count).collect();
+    order.sort_unstable_by_key(|&n| {
+        let event = &timeline.events[n as usize];
+        (thread_of(event), event.span.begin, Reverse(event.span.end), Reverse(n))
+    });
+    order
+}
+
+/// The slice of an event that takes time.
+fn slice(module: &Module, event: &Event) -> Option<String> {
+    let instr = module.instr(event.instr);
+    if event.span.time().is_zero() {
+        return None;
+    }
+    let name = match event.what {
+        What::Start => return None,
+        What::Kernel | What::Work { .. } => instr.name.to_string(),
+        What::Wait { on } => format!("wait for {}", on.name()),
+        What::Iteration => format!("{} iteration", instr.name),
+        What::Repeat { times } => format!("{} {times} more like it", instr.name),
+        What::Loop { trips } => format!("{} x {trips}", instr.name),
+    };
     let mut args = format!("\"opcode\":{}", quoted(instr.op.opcode()));
     if let Some(metadata) = instr.attrs.metadata.as_ref().filter(|m| !m.op_name.is_empty()) {
         write!(args, ",\"op_name\":{}", quoted(&metadata.op_name)).expect("a string takes all");
@@ -90,11 +112,9 @@ fn slice(module: &Module, event: &Event, out: &mut Vec<String>) {
         What::Wait { .. } => write!(args, ",\"at\":{}", quoted(&instr.name)).expect("a string takes all"),
         What::Kernel | What::Start | What::Iteration | What::Repeat { .. } | What::Loop { .. } => {}
     }
-    let (begin, time) = (micros(event.span.begin), micros(event.span.time()));
-    out.push(format!(
-        "{{\"name\":{},\"ph\":\"X\",\"ts\":{begin},\"dur\":{time},\"pid\":1,\"tid\":{tid},\"args\":{{{args}}}}}",
-        quoted(&name)
-    ));
+    let (begin, time, tid) = (micros(event.span.begin), micros(event.span.time()), thread_of(event));
+    let name = quoted(&name);
+    Some(format!("{{\"name\":{name},\"ph\":\"X\",\"ts\":{begin},\"dur\":{time},\"pid\":1,\"tid\":{tid},\"args\":{{{args}}}}}"))
 }
 
 /// The last copy to the host of each host buffer.
@@ -104,14 +124,16 @@ struct Arrows {
 }
 
 impl Arrows {
-    fn follow(&mut self, analyses: &Analyses<'_>, event: &Event, out: &mut Vec<String>) {
-        let Some(buffer) = host_buffer(analyses, event.instr).filter(|_| matches!(event.what, What::Work { .. })) else { return };
+    /// The two ends of the arrow to a copy back; nothing for other events.
+    fn follow(&mut self, analyses: &Analyses<'_>, event: &Event) -> Vec<String> {
+        let takes_time = matches!(event.what, What::Work { .. }) && !event.span.time().is_zero();
+        let Some(buffer) = host_buffer(analyses, event.instr).filter(|_| takes_time) else { return Vec::new() };
         match event.lane {
             Lane::ToHost => {
                 self.last.insert(buffer, event.span.begin);
             }
             Lane::FromHost => {
-                let Some(&sent) = self.last.get(&buffer) else { return };
+                let Some(&sent) = self.last.get(&buffer) else { return Vec::new() };
                 self.next += 1;
                 let end = |ph: &str, time: Nanos, lane: Lane, more: &str| {
                     let (id, ts, tid) = (self.next, micros(time), thread(lane));
@@ -119,11 +141,11 @@ impl Arrows {
                         "{{\"name\":\"host copy\",\"cat\":\"host\",\"ph\":\"{ph}\",\"id\":{id},\"ts\":{ts},\"pid\":1,\"tid\":{tid}{more}}}"
                     )
                 };
-                out.push(end("s", sent, Lane::ToHost, ""));
-                out.push(end("f", event.span.begin, Lane::FromHost, ",\"bp\":\"e\""));
+                return vec![end("s", sent, Lane::ToHost, ""), end("f", event.span.begin, Lane::FromHost, ",\"bp\":\"e\"")];
             }
             Lane::Compute | Lane::OnDevice | Lane::Collective | Lane::Beside => {}
         }
+        Vec::new()
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Found {
     pub peak: Bytes,
     /// The first step that takes it.
     pub at: Instant,
+    /// The most device and host memory together; 0 where the problem does not limit it.
+    pub total: Bytes,
     /// Predicted loss of time.
     pub cost: Nanos,
 }
@@ -32,7 +34,7 @@ pub fn search(problem: &Problem, ways: Ways) -> Found {
     trim(&mut state);
     exchange(&mut state);
     let (peak, at) = state.peak();
-    Found { solution: state.solution(), peak, at, cost: state.cost() }
+    Found { solution: state.solution(), peak, at, total: state.total(), cost: state.cost() }
 }
 
 /// A gap in the queue, by the score it had when it was last looked at.

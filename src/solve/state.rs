@@ -40,6 +40,8 @@ pub(super) struct State<'p> {
     pub ways: Ways,
     /// Device bytes at each step.
     pub usage: Vec<u64>,
+    /// Host bytes at each step; empty where nobody limits both together.
+    pub hosted: Vec<u64>,
     /// When each step begins if nothing stalls; one more for the end.
     pub begin: Vec<Nanos>,
     /// Uses of each value: those of the program and those of recipes, ascending; a step may stand more than once.
@@ -67,6 +69,7 @@ impl<'p> State<'p> {
                 *used += value.bytes.get();
             }
         }
+        let hosted = if problem.total_memory < Bytes::MAX { vec![0; usage.len()] } else { Vec::new() };
         let uses = problem.values.iter().map(|v| v.uses.clone()).collect();
         let mut frames: Vec<Vec<Instant>> = Vec::new();
         for (at, step) in (0..).zip(&problem.steps) {
@@ -78,6 +81,7 @@ impl<'p> State<'p> {
             problem,
             ways,
             usage,
+            hosted,
             begin,
             uses,
             frames,
@@ -153,10 +157,16 @@ impl<'p> State<'p> {
     pub(super) fn on_host(&self, v: ValueIndex, at: Instant) -> bool {
         self.made.iter().any(|p| p.choice.value == v && matches!(p.choice.how, How::Host { sent: Some(s), .. } if s.done <= at))
     }
-    /// Bytes above the budget, summed over all steps.
+    /// Bytes above the budget, and above that of device and host together, summed over all steps.
     pub(super) fn excess(&self) -> u128 {
-        let budget = self.problem.device_memory.get();
-        self.usage.iter().map(|&u| u128::from(u.saturating_sub(budget))).sum()
+        let (budget, total) = (self.problem.device_memory.get(), self.problem.total_memory.get());
+        let device: u128 = self.usage.iter().map(|&u| u128::from(u.saturating_sub(budget))).sum();
+        let both: u128 = self.usage.iter().zip(&self.hosted).map(|(&u, &h)| u128::from((u + h).saturating_sub(total))).sum();
+        device + both
+    }
+    /// The most of device and host memory together; 0 where nobody limits it.
+    pub(super) fn total(&self) -> Bytes {
+        Bytes(self.usage.iter().zip(&self.hosted).map(|(u, h)| u + h).max().unwrap_or(0))
     }
     /// The most device memory, and the first step that takes it.
     pub(super) fn peak(&self) -> (Bytes, Instant) {
@@ -177,6 +187,9 @@ impl<'p> State<'p> {
         let kept: Vec<(Instant, u64)> =
             self.extensions(proposal).map(|(v, from)| (from, self.problem.values[v as usize].bytes.get())).collect();
         let first = kept.iter().map(|k| k.0).min().unwrap_or(from).min(from);
+        let total = self.problem.total_memory.get();
+        let [early, late] = if self.hosted.is_empty() { [(0, 0); 2] } else { self.newly_hosted(proposal) };
+        let first = if early.0 < early.1 { first.min(early.0) } else { first };
         let mut relief = 0i128;
         for at in first..=needed_at {
             let before = self.usage[at as usize];
@@ -189,8 +202,30 @@ impl<'p> State<'p> {
                 after += proposal.transient.get();
             }
             relief += i128::from(before.saturating_sub(budget)) - i128::from(after.saturating_sub(budget));
+            if let Some(&hosted) = self.hosted.get(at as usize) {
+                let newly = (early.0..early.1).contains(&at) || (late.0..late.1).contains(&at);
+                let (before, after) = (before + hosted, after + hosted + if newly { bytes } else { 0 });
+                relief += i128::from(before.saturating_sub(total)) - i128::from(after.saturating_sub(total));
+            }
         }
         relief
+    }
+
+    /// The steps at which a proposal puts its value on the host where it was not: before and after those at which it was, half open. A value is there
+    /// from its first copy out until its last copy back is there.
+    fn newly_hosted(&self, proposal: &Proposal) -> [(Instant, Instant); 2] {
+        let choice = &proposal.choice;
+        let range = |c: &Choice| match &c.how {
+            How::Host { sent: Some(sent), .. } => Some((self.enter(sent.start), c.needed_at + 1)),
+            How::Host { sent: None, .. } => Some((c.needed_at, c.needed_at + 1)),
+            How::Recomputed { .. } => None,
+        };
+        let Some((from, to)) = range(choice) else { return [(0, 0); 2] };
+        let others = self.made.iter().map(|p| &p.choice).filter(|c| c.value == choice.value).filter_map(range);
+        match others.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) {
+            None => [(from, to), (0, 0)],
+            Some((first, last)) => [(from.min(first), first), (last, to.max(last))],
+        }
     }
 
     /// Values that a proposal keeps beyond their last use, and from which step on.
@@ -296,6 +331,13 @@ impl<'p> State<'p> {
         let (from, to) = choice.absent(self.problem);
         self.add(from, to, value.bytes, !on);
         self.add(choice.needed_at, choice.needed_at + 1, proposal.transient, on);
+        if !self.hosted.is_empty() {
+            for (from, to) in self.newly_hosted(proposal) {
+                for hosted in &mut self.hosted[from as usize..to as usize] {
+                    *hosted = if on { *hosted + value.bytes.get() } else { hosted.saturating_sub(value.bytes.get()) };
+                }
+            }
+        }
         let runs = self.problem.runs(value);
         let links = &self.problem.links;
         for (slots, link, begin) in [(&mut self.out, &links.out, proposal.out_begin), (&mut self.back, &links.back, proposal.back_begin)] {

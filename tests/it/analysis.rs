@@ -66,32 +66,35 @@ fn the_curve_and_what_is_alive_add_up_to_the_peak() {
 }
 
 /// No two values of different groups lie over each other while both are alive. Quadratic, and shares no code with the placement.
+pub fn assert_no_overlap(name: &str, module: &Module) {
+    let analyses = Analyses::new(module);
+    let (values, buffers, assignment) = (analyses.values(), analyses.buffers(), analyses.assignment());
+    for color in [DEVICE, HOST] {
+        let placed: Vec<_> = values
+            .iter()
+            .filter_map(|(id, value)| {
+                let buffer = buffers.of_value(id);
+                let (allocation, offset) = assignment.place_of(buffer)?;
+                let bytes = module.shapes.byte_size(value.shape);
+                let place = assignment.in_heap(id)?;
+                (allocation.color == color && bytes > 0).then_some((id, place, offset, offset + bytes, buffers.range(id)))
+            })
+            .collect();
+        for (i, (a, in_a, from_a, to_a, live_a)) in placed.iter().enumerate() {
+            for (b, in_b, from_b, to_b, live_b) in &placed[i + 1..] {
+                let together = live_a.start <= live_b.end && live_b.start <= live_a.end;
+                let over = from_a < to_b && from_b < to_a;
+                assert!(!(together && over) || in_a.group == in_b.group, "{name}: {a:?} and {b:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn values_never_overlap_in_space_and_time() {
     let Some(folder) = corpus() else { return };
     for name in ["gpt3_tiny_none", "gpt3_tiny_offload", "gpt3_tiny_none_fsdp4", "gpt3_760m_unrolled_none"] {
-        let module = load(&folder.join(format!("{name}.pb")));
-        let analyses = Analyses::new(&module);
-        let (values, buffers, assignment) = (analyses.values(), analyses.buffers(), analyses.assignment());
-        for color in [DEVICE, HOST] {
-            let placed: Vec<_> = values
-                .iter()
-                .filter_map(|(id, value)| {
-                    let buffer = buffers.of_value(id);
-                    let (allocation, offset) = assignment.place_of(buffer)?;
-                    let bytes = module.shapes.byte_size(value.shape);
-                    let place = assignment.in_heap(id)?;
-                    (allocation.color == color && bytes > 0).then_some((id, place, offset, offset + bytes, buffers.range(id)))
-                })
-                .collect();
-            for (i, (a, in_a, from_a, to_a, live_a)) in placed.iter().enumerate() {
-                for (b, in_b, from_b, to_b, live_b) in &placed[i + 1..] {
-                    let together = live_a.start <= live_b.end && live_b.start <= live_a.end;
-                    let over = from_a < to_b && from_b < to_a;
-                    assert!(!(together && over) || in_a.group == in_b.group, "{name}: {a:?} and {b:?}");
-                }
-            }
-        }
+        assert_no_overlap(name, &load(&folder.join(format!("{name}.pb"))));
     }
 }
 

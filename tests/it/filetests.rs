@@ -50,7 +50,8 @@ pub struct Outcome {
 type Kind = fn(&Case) -> Outcome;
 
 /// The kinds of tests. To add one, write a function and a row.
-const KINDS: &[(&str, Kind)] = &[("parse", parse), ("peak", peak), ("print", print), ("verify", verify), ("rewrite", rewrite)];
+const KINDS: &[(&str, Kind)] =
+    &[("parse", parse), ("peak", peak), ("print", print), ("verify", verify), ("rewrite", rewrite), ("simulate", simulate)];
 
 /// Only what reading says.
 fn parse(case: &Case) -> Outcome {
@@ -64,8 +65,14 @@ fn parse(case: &Case) -> Outcome {
 /// What `offc peak` prints, and what XLA's rematerialization counts.
 fn peak(case: &Case) -> Outcome {
     with_module(case, |module, outcome| {
-        let report = offc::report::PeakReport::of(&offc::analysis::Analyses::new(module)).text(20);
+        let machine = offc::machine::preset("h100-sxm").expect("there is such a preset");
+        let settled = offc::analysis::settle::settle(module);
         let tracker = offc::analysis::remat::RematTracker::of(module);
+        let module = settled.as_ref().unwrap_or(module);
+        let timeline = offc::sim::simulate(module, &machine, &offc::cost::Prices::new(module, &machine));
+        let at = case.args.iter().position(|a| a == "--at").and_then(|n| case.args.get(n + 1));
+        let at = at.map(|name| module.live().map(|(_, id)| id).find(|&id| *module.instr(id).name == **name).expect("`--at` names it"));
+        let report = offc::report::PeakReport::of(&offc::analysis::Analyses::new(module), &timeline, at).text(20, false);
         outcome.snapshot = Some(format!("{report}\ntracker: {} bytes beside {} pinned\n", tracker.peak, tracker.pinned));
     })
 }
@@ -89,6 +96,7 @@ fn rewrite(case: &Case) -> Outcome {
             memory: arg("--memory").expect("`args:` names the memory").parse().expect("a size"),
             host_memory: None,
             pipeline: arg("--passes").map(|p| p.parse().expect("a pipeline")),
+            xla_memory: arg("--xla-limit").map(|size| size.parse().expect("a size")),
         };
         let text = match offc::driver::rewrite(module, &options) {
             Ok(rewritten) => {
@@ -108,6 +116,33 @@ fn rewrite(case: &Case) -> Outcome {
     })
 }
 
+/// What `offc simulate` prints for an H100, with `--trips LOOP=N` and `--contention`. With `--corpus NAME` the program is that of the corpus beside the
+/// repository, and nothing is compared where that is not here.
+fn simulate(case: &Case) -> Outcome {
+    let arg = |name: &str| case.args.iter().position(|a| a == name).and_then(|n| case.args.get(n + 1));
+    let report = |module: &offc::ir::Module| {
+        let machine = offc::machine::preset("h100-sxm").expect("there is such a preset");
+        let trips =
+            arg("--trips").map(|t| t.split_once('=').expect("LOOP=N")).map(|(name, n)| (name.to_owned(), n.parse().expect("a number")));
+        let options = offc::sim::Options { contention: case.args.iter().any(|a| a == "--contention"), trips: trips.into_iter().collect() };
+        let prices = offc::cost::Prices::new(module, &machine);
+        let timeline = offc::sim::simulate_with(module, &machine, &prices, &options);
+        let host = offc::analysis::Analyses::new(module).memory().host_bytes();
+        let limit = (host, machine.host.pinned.get(), offc::machine::PINNED_VARIABLE);
+        offc::report::SimReport::of(module, &timeline, &machine.name, None, limit).to_string()
+    };
+    let Some(name) = arg("--corpus") else {
+        return with_module(case, |module, outcome| outcome.snapshot = Some(report(module)));
+    };
+    let path = root("../shared/corpus").join(format!("{name}.pb"));
+    let Ok(bytes) = std::fs::read(&path) else {
+        eprintln!("skipped: {} is not here", path.display());
+        return Outcome::default();
+    };
+    let (module, _) = offc::proto::decode(&bytes).expect("the corpus decodes");
+    Outcome { snapshot: Some(report(&module)), ..Outcome::default() }
+}
+
 /// Reads the program of a case and hands it on if there is one.
 pub fn with_module(case: &Case, f: impl FnOnce(&offc::ir::Module, &mut Outcome)) -> Outcome {
     let mut outcome = Outcome::default();
@@ -124,16 +159,16 @@ pub fn with_module(case: &Case, f: impl FnOnce(&offc::ir::Module, &mut Outcome))
 /// Codes that no text can provoke, with the unit test that does.
 const PROVOKED_ELSEWHERE: &[(&str, &str)] = &[
     ("B001", "src/format.rs"),
-    ("B002", "no test yet"),
-    ("B003", "no test yet"),
-    ("B004", "no test yet"),
-    ("B005", "no test yet"),
+    ("B002", "tests/it/protos.rs"),
+    ("B003", "tests/it/protos.rs"),
+    ("B004", "tests/it/protos.rs"),
+    ("B005", "tests/it/protos.rs"),
     ("B006", "src/proto/decode.rs"),
-    ("B007", "no test yet"),
-    ("B008", "no test yet"),
-    ("B009", "no test yet"),
-    ("B010", "no test yet"),
-    ("B011", "no test yet"),
+    ("B007", "tests/it/protos.rs"),
+    ("B008", "tests/it/protos.rs"),
+    ("B009", "tests/it/protos.rs"),
+    ("B010", "tests/it/protos.rs"),
+    ("B011", "tests/it/protos.rs"),
     ("B020", "src/format.rs"),
     ("B021", "src/format.rs"),
     ("B022", "src/format.rs"),
@@ -150,8 +185,8 @@ const PROVOKED_ELSEWHERE: &[(&str, &str)] = &[
     ("S08", "src/verify/tests.rs"),
     ("S17", "src/verify/tests.rs"),
     ("V12", "src/verify/collectives.rs"),
-    ("B030", "no test yet"),
-    ("B031", "no test yet"),
+    ("B030", "tests/it/protos.rs"),
+    ("B031", "tests/it/protos.rs"),
     ("O01", "src/pack/csv.rs"),
     ("O02", "src/problem/json.rs"),
     ("P001", "tests/it/conformance.rs"),
@@ -160,8 +195,8 @@ const PROVOKED_ELSEWHERE: &[(&str, &str)] = &[
     ("M01", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
     ("M02", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
     ("M03", "tests/it/machine.rs, from tests/filetests/machine/*.txtpb"),
-    ("M04", "src/machine/calibration.rs"),
-    ("M05", "src/machine/calibration.rs"),
+    ("M04", "tests/it/machine.rs, from tests/filetests/machine/*.toml"),
+    ("M05", "tests/it/machine.rs, from tests/filetests/machine/*.toml"),
 ];
 
 fn root(folder: &str) -> PathBuf {

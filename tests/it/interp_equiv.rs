@@ -24,7 +24,7 @@ fn rewritten_steps_compute_the_same_bits() {
         let need = offc::analysis::Analyses::new(&module).memory().device_bytes();
         for percent in [99, 97, 95, 92, 88, 84, 80, 75] {
             let memory = Bytes(need * percent / 100);
-            let options = RewriteOptions { machine: machine.clone(), memory, host_memory: None, pipeline: None };
+            let options = RewriteOptions { machine: machine.clone(), memory, host_memory: None, pipeline: None, xla_memory: None };
             match rewrite(&module, &options) {
                 Ok(result) => {
                     let found = planned(&result.module, inputs.clone()).unwrap_or_else(|e| panic!("{name} at {percent} %: {e:?}"));

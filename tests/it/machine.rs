@@ -1,12 +1,12 @@
-//! Device descriptions: file tests of their errors, and XLA's own files where they are at hand.
+//! Device descriptions and calibration files: file tests of their errors, and XLA's own files where they are at hand.
 
 use std::path::Path;
 
 use offc::diag::{LineIndex, explain};
-use offc::machine::{from_spec, preset};
+use offc::machine::{calibrate, from_spec, preset};
 
 #[test]
-fn descriptions_with_errors_say_them_where_they_are() {
+fn descriptions_and_calibrations_with_errors_say_them_where_they_are() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/filetests/machine");
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
     files.sort();
@@ -17,11 +17,13 @@ fn descriptions_with_errors_say_them_where_they_are() {
             let (code, message) = line.split_once("# error[")?.1.split_once("]: ")?;
             Some((i + 1, code.to_string(), message.to_string()))
         });
-        let mut found: Vec<_> = from_spec(&text)
-            .unwrap_err()
-            .into_iter()
-            .map(|d| (lines.position(d.labels[0].span.start).line, d.code.to_string(), d.message))
-            .collect();
+        let errors = if file.extension().is_some_and(|e| e == "toml") {
+            calibrate(preset("h100-sxm").unwrap(), &text).unwrap_err()
+        } else {
+            from_spec(&text).unwrap_err()
+        };
+        let mut found: Vec<_> =
+            errors.into_iter().map(|d| (lines.position(d.labels[0].span.start).line, d.code.to_string(), d.message)).collect();
         found.sort();
         // What is found missing at the very end stands on the line after the last.
         let count = text.lines().count();

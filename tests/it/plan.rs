@@ -39,7 +39,8 @@ fn problem(drafts: &[Draft], rate: u64) -> Problem {
     }
     let steps = (0..=last).map(|enter| Step { time: Nanos(1000), runs: 1, fixed: Bytes(1), frame: 0, enter }).collect();
     let link = Link { rate: BytesPerSec(rate), latency: Nanos(10) };
-    Problem { steps, values, links: Links { out: link, back: link }, device_memory: Bytes::MAX, host_memory: Bytes(200) }
+    let (device_memory, host_memory, total_memory) = (Bytes::MAX, Bytes(200), Bytes::MAX);
+    Problem { steps, values, links: Links { out: link, back: link }, device_memory, host_memory, total_memory }
 }
 
 proptest! {
@@ -58,6 +59,20 @@ proptest! {
         allowed.device_memory = found.peak;
         let checked = check(&allowed, &found.solution);
         prop_assert_eq!(checked.map(|c| c.device_peak), Ok(found.peak));
+    }
+
+    /// With a limit on device and host together, what the search returns takes no more of both than it says.
+    #[test]
+    fn device_and_host_together_are_counted(drafts in drafts(), share in 40u64..100, rate in prop::sample::select(vec![0u64, 1 << 20, 1 << 36])) {
+        let mut problem = problem(&drafts, rate);
+        let resident = search(&problem, Ways::default());
+        problem.device_memory = Bytes(resident.peak.get() * 9 / 10);
+        problem.total_memory = Bytes(resident.peak.get() * share / 100);
+        let found = search(&problem, Ways::default());
+        let mut allowed = problem.clone();
+        allowed.device_memory = found.peak;
+        allowed.total_memory = found.total;
+        prop_assert!(check(&allowed, &found.solution).is_ok());
     }
 
     /// A way that is switched off is not used.

@@ -20,6 +20,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("format", &["text", "proto", "diag", "ir"]),
     ("verify", &["entity", "diag", "ir"]),
     ("interp", &["entity", "units", "machine", "ir"]),
+    ("cuda", &["entity", "units", "ir", "interp"]),
     ("cost", &["units", "machine", "ir"]),
     ("analysis", &["entity", "units", "machine", "ir", "cost"]),
     ("sim", &["entity", "units", "machine", "ir", "cost", "analysis"]),
@@ -30,7 +31,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("rewrite", &["entity", "ir", "plan"]),
     ("pass", &["units", "diag", "machine", "ir", "verify"]),
     ("passes", &["entity", "units", "diag", "machine", "ir", "cost", "pass", "analysis", "plan", "rewrite", "sim", "verify"]),
-    ("report", &["entity", "units", "ir", "analysis", "sim", "plan"]),
+    ("report", &["entity", "units", "ir", "cost", "analysis", "sim", "plan"]),
     ("driver", ALL),
     ("lib", ALL),
 ];

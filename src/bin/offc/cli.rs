@@ -4,7 +4,7 @@ use clap::{ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::outcome::Failure;
 use crate::terminal::Style;
-use crate::{check, convert, devices, equiv, explain, outcome, pack, peak, rewrite, run as run_module, simulate, solve};
+use crate::{check, convert, devices, diff, equiv, explain, outcome, pack, peak, rewrite, run as run_module, simulate, solve};
 
 /// Makes a compiled JAX/XLA training step fit a GPU memory budget, bit for bit.
 ///
@@ -23,7 +23,7 @@ pub struct Cli {
 const EXITS: &str = "\
 Exit status:
   0  done; for `check`, every file is accepted
-  1  the memory budget cannot be met; the floor and what holds it are told; for `equiv`, the modules differ
+  1  the memory budget cannot be met; the floor and what holds it are told; for `equiv`, the modules differ; for `diff`, the collectives
   2  the command line is wrong, or a file cannot be read or written
   3  an input is malformed or not supported; each error has a place and a code for `offc explain`
   4  an internal error: please report it";
@@ -46,6 +46,8 @@ pub enum Command {
     Rewrite(rewrite::Args),
     /// Tell what a module needs of memory, and what is alive when it needs most
     Peak(peak::Args),
+    /// Compare two modules: memory, buffers, transfers, and whether the collectives are equal
+    Diff(diff::Args),
     /// Play a module on a machine: what a step takes, and where its time goes
     Simulate(simulate::Args),
     /// Run a module with the reference interpreter
@@ -82,6 +84,7 @@ pub fn run(cli: Cli) -> u8 {
         Command::Check(args) => check::run(&args, style),
         Command::Convert(args) => convert::run(&args, style),
         Command::Peak(args) => peak::run(&args, style),
+        Command::Diff(args) => diff::run(&args, style),
         Command::Simulate(args) => simulate::run(&args, style),
         Command::Solve(args) => solve::run(&args, style),
         Command::Pack(args) => pack::run(&args, style),

@@ -22,6 +22,8 @@ const ASKS: usize = 4;
 #[command(after_help = "\
 Memory is device bytes as XLA counts them: argument + output - alias + temp. If the budget cannot be met, the exit status is 1, the lowest
 peak that was found is told with what holds it, and nothing is written.
+XLA's own rematerialization runs after the rewrite and counts host memory like device memory. Where it would act, more is computed again so that it
+does not; `--xla-limit none` plans without regard to it.
 
 Examples:
   offc rewrite step.pb -o fits.pb --device h100-sxm --memory 70GiB
@@ -42,6 +44,10 @@ pub struct Args {
     memory: Bytes,
     #[command(flatten)]
     machine: MachineArgs,
+    /// GPU memory by which XLA's own rematerialization sets its limit; `none` if it is off or given room by
+    /// XLA_FLAGS=--xla_gpu_memory_limit_slop_factor=N [default: the device's]
+    #[arg(long, value_name = "SIZE|none")]
+    xla_limit: Option<XlaLimit>,
     /// Save every decision, with its reason, as JSON
     #[arg(long, value_name = "FILE.json")]
     plan_out: Option<PathBuf>,
@@ -62,13 +68,29 @@ pub struct Args {
     quiet: bool,
 }
 
+/// What XLA's own rematerialization reckons with, if it runs.
+#[derive(Clone, Copy, Debug)]
+struct XlaLimit(Option<Bytes>);
+
+impl std::str::FromStr for XlaLimit {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        text.parse().map(|bytes| Self(Some(bytes))).map_err(|_| "expected `none` or a size such as 80GiB".to_string())
+    }
+}
+
 /// Runs the command. The summary goes to standard error, the module to OUT.
 pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     let machine = args.machine.machine(&args.device)?;
     let target = Target::of(&args.output);
     let loaded = load_telling(&args.input, style)?;
     let form = target.form(args.emit, Emit::of(&loaded.form), &loaded.form)?;
-    let options = RewriteOptions { machine, memory: args.memory, host_memory: args.machine.host_memory, pipeline: args.passes.clone() };
+    let xla_memory = args.xla_limit.map_or(Some(machine.memory), |XlaLimit(said)| said);
+    let (host_memory, pipeline) = (args.machine.host_memory, args.passes.clone());
+    let options = RewriteOptions { machine, memory: args.memory, host_memory, pipeline, xla_memory };
     let progress = Progress::start("planning");
     let rewritten = rewrite(&loaded.module, &options).map_err(|t| failure(t, &loaded, args))?;
     let floor = floor(&loaded, &options, &rewritten);
@@ -100,7 +122,7 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
 fn floor(loaded: &Loaded, options: &RewriteOptions, rewritten: &Rewritten) -> Option<Bytes> {
     let mut lowest = rewritten.after.device();
     for _ in 0..ASKS {
-        let less = RewriteOptions { memory: Bytes(lowest.get() / 8 * 7), ..options.clone() };
+        let less = RewriteOptions { memory: Bytes(lowest.get() / 8 * 7), xla_memory: None, ..options.clone() };
         match rewrite(&loaded.module, &less) {
             Ok(found) => lowest = lowest.min(found.after.device()),
             Err(Trouble::Infeasible(Infeasible { floor, .. })) => return Some(lowest.min(floor)),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use offc::analysis::Memory;
-use offc::driver::{Figures, RewriteOptions, Rewritten};
+use offc::driver::{Figures, RewriteOptions, Rewritten, XlaRemat};
 use offc::plan::{Decision, Residence};
 use offc::units::{Bytes, Nanos};
 use serde::Serialize;
@@ -27,6 +27,8 @@ pub struct Summary<'r> {
     slowdown: f64,
     transfers: Transfers,
     recomputes: Recomputes,
+    /// What XLA's own rematerialization makes of the result.
+    xla_remat: &'r XlaRemat,
     /// Whether any step changed the program.
     changed: bool,
     /// What the steps tell that changed it, in order.
@@ -102,6 +104,7 @@ impl<'r> Summary<'r> {
             slowdown: if before.step.is_zero() { 1.0 } else { after.step.ratio(before.step) },
             transfers,
             recomputes,
+            xla_remat: &rewritten.xla,
             changed: rewritten.log.entries.iter().any(|e| e.changed),
             log: rewritten.log.entries.iter().filter(|e| e.changed).map(|e| format!("{}: {}", e.pass, e.text)).collect(),
             decisions: &rewritten.plan.decisions,
@@ -132,7 +135,8 @@ impl<'r> Summary<'r> {
             writeln!(out, "{:8}{:>11}             lowest peak these steps find", "floor", floor.to_string())?;
         }
         if self.before.device <= self.budget && self.decisions.is_empty() && !self.changed {
-            return writeln!(out, "\nit fits as it is: nothing was changed");
+            writeln!(out, "\nit fits as it is: nothing was changed")?;
+            return self.write_xla(out);
         }
         writeln!(out)?;
         for line in &self.log {
@@ -148,6 +152,7 @@ impl<'r> Summary<'r> {
             self.recomputes.values, self.recomputes.bytes, self.recomputes.instructions
         )?;
         writeln!(out, "slowdown    {slower:+.2} % predicted, of it waiting for copies {wait}")?;
+        self.write_xla(out)?;
         if self.decisions.is_empty() {
             return Ok(());
         }
@@ -168,6 +173,29 @@ impl<'r> Summary<'r> {
             writeln!(out, "  and {} smaller, {bytes} together; `--plan-out FILE.json` saves all", rest.len())?;
         }
         Ok(())
+    }
+}
+
+impl Summary<'_> {
+    /// What XLA's own rematerialization does, where it does anything or had to be heeded.
+    fn write_xla(&self, out: &mut String) -> std::fmt::Result {
+        let XlaRemat { memory, limit, tracker, acts, binding, slop_factor, .. } = self.xla_remat;
+        let (Some(memory), Some(limit)) = (memory, limit) else { return Ok(()) };
+        if !acts && !binding {
+            return Ok(());
+        }
+        writeln!(out, "xla         its own rematerialization counts {tracker} (host memory too) and allows {limit} on a GPU of {memory}:")?;
+        if *binding {
+            return writeln!(
+                out,
+                "            the plan is tighter for it; XLA_FLAGS=--xla_gpu_memory_limit_slop_factor=1000 and `--xla-limit none` lift that"
+            );
+        }
+        writeln!(out, "            it will act and compute more again as it sees fit")?;
+        match slop_factor {
+            Some(n) => writeln!(out, "            XLA_FLAGS=--xla_gpu_memory_limit_slop_factor={n} makes it leave the program alone"),
+            None => writeln!(out, "            XLA_FLAGS=--xla_disable_hlo_passes=rematerialization makes it leave the program alone"),
+        }
     }
 }
 

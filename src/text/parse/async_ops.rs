@@ -62,8 +62,9 @@ impl<'t> Reader<'t> {
         Ok(Draft { shape, op, operands })
     }
 
-    /// Whether a collective's start is in truth the sugar of a wrapped one: XLA prints both alike, but only the latter has its operands in
-    /// a tuple of one.
+    /// Whether a collective's start is in truth the sugar of a wrapped one: XLA prints both alike. Only the latter has its operands in
+    /// a tuple of one; of several operands the two cannot be told apart, but XLA's `AsyncCollectiveCreator` makes all of a module in one form,
+    /// so that another start of the text tells.
     pub(super) fn is_wrapped_collective(
         &self,
         opcode: &Opcode,
@@ -77,13 +78,19 @@ impl<'t> Reader<'t> {
             Make::Collective(_, true) => {
                 let first = shapes.elements(shape).first().copied();
                 let is_tuple = first.is_some_and(|f| matches!(shapes.get(f), Shape::Tuple(_)));
-                is_tuple && (operands.len() == 1 || attributes.has(Attr::OutputToOperandAliasing))
+                is_tuple && (operands.len() == 1 || attributes.has(Attr::OutputToOperandAliasing) || self.wraps_collectives())
             }
             Make::CollectiveDone(_) => {
                 operands.first().is_some_and(|&o| matches!(self.module.instr(o).op, Op::AsyncStart(_) | Op::AsyncUpdate(_)))
             }
             _ => false,
         }
+    }
+
+    fn wraps_collectives(&self) -> bool {
+        *self
+            .wraps_collectives
+            .get_or_init(|| ["all-gather-start(", "all-reduce-start("].iter().any(|word| has_tuple_of_one(self.text, word)))
     }
 
     fn wrapped(
@@ -223,4 +230,23 @@ fn aliasing(attributes: &mut Attributes<'_>) -> Vec<crate::ir::OutputAlias> {
         Some(Value::Aliases(aliases)) => aliases,
         _ => Vec::new(),
     }
+}
+
+/// Whether some line with that word begins its shape with a tuple of one: `a = ((f32[4]{0}), f32[8]{0}) WORD`.
+fn has_tuple_of_one(text: &str, word: &str) -> bool {
+    text.match_indices(word).any(|(at, _)| {
+        let line = text[..at].rsplit('\n').next().unwrap_or_default();
+        let Some((_, shape)) = line.split_once(" = ((") else { return false };
+        let mut depth = 0u32;
+        for c in shape.chars() {
+            match c {
+                '[' | '{' | '(' => depth += 1,
+                ')' if depth == 0 => return true,
+                ']' | '}' | ')' => depth = depth.saturating_sub(1),
+                ',' if depth == 0 => return false,
+                _ => {}
+            }
+        }
+        false
+    })
 }

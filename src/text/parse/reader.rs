@@ -1,5 +1,7 @@
 //! One text on its way to a module: what was read so far, and the steps of a whole file.
 
+use std::cell::OnceCell;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Parsed;
@@ -28,6 +30,8 @@ pub(super) struct Reader<'t> {
     pub(super) late: Vec<(Span, u8, Option<InstrId>)>,
     /// Number of rows of the table of stack frames, if there are tables.
     pub(super) frames: Option<usize>,
+    /// Whether the compiler that wrote this text wraps its asynchronous collectives; found out when it matters.
+    pub(super) wraps_collectives: OnceCell<bool>,
 }
 
 /// The instructions of a computation while it is read.
@@ -78,6 +82,7 @@ impl<'t> Reader<'t> {
             depth: 0,
             late: Vec::new(),
             frames: None,
+            wraps_collectives: OnceCell::new(),
         }
     }
 

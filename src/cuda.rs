@@ -1,0 +1,21 @@
+//! Runs a program on a GPU: CUDA C for every instruction, and a driver that launches it.
+//!
+//! [`lower::compile`] writes kernels from the program alone; it shares nothing with the interpreter, which judges it.
+//! The text has no include files and depends on nothing but the program: equal programs give equal bytes.
+
+mod contract;
+mod emit;
+mod graph;
+mod lower;
+pub mod program;
+mod pull;
+mod reduce;
+mod scalar;
+mod source;
+mod special;
+pub mod types;
+
+pub use emit::Memory;
+pub use lower::{Code, compile};
+pub use program::Program;
+pub use source::{Kernel, Launch, PRELUDE, Source};
