@@ -85,6 +85,7 @@ fn checkmate(graph: &Graph, memory: Bytes) -> Result<Problem, Vec<Diagnostic>> {
         links: Links { out: none, back: none },
         device_memory: memory - Bytes(graph.fixed_kib.saturating_mul(1024)),
         host_memory: Bytes::ZERO,
+        total_memory: Bytes::MAX,
     })
 }
 

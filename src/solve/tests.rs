@@ -29,6 +29,7 @@ fn problem() -> impl Strategy<Value = Problem> {
             links: Links { out: none, back: none },
             device_memory: Bytes::MAX,
             host_memory: Bytes::ZERO,
+            total_memory: Bytes::MAX,
         };
         let all = check(&problem, &Solution::default()).expect("nothing is done").device_peak;
         problem.device_memory = Bytes(all.get().saturating_sub(slack));
