@@ -28,11 +28,11 @@ mod view;
 
 pub use array::Array;
 pub use error::Error;
-pub use eval::{Evaluation, Identity, Observer, Value};
+pub use eval::{Identity, Observer, Value};
 pub use exchange::{Alone, Exchange, Together};
 pub use placement::{ArenaKind, HighWater, Placement, PlannedBuffer};
 pub use program::Program;
-pub use run::{Outcome, RunOptions, run, run_once};
+pub use run::{Inputs, Outcome, Outputs, RunOptions, run, run_streamed};
 pub use timing::{Clock, Measured, Span, Timed};
 pub use trace::Trace;
 pub use transfer::Direction;

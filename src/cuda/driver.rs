@@ -1,4 +1,4 @@
-//! The only unsafe code: memory, streams, events and kernels of one GPU, by raw addresses.
+//! What calls the driver: memory, streams, events and kernels of one GPU, by raw addresses.
 //!
 //! Libraries are opened when the program runs. Every function gives an error with the library's own words; nothing panics where a library is not
 //! there, because [`available`] looks first. Event tracking of `cudarc` is off: it would insert waits of its own and hide missing ones.

@@ -14,6 +14,7 @@ use super::kernel::{ArrayType, Kernel, leaves};
 use super::lanes::{Memory, Run};
 use super::placement::{HighWater, Placement};
 use super::program::{Program, Way, way};
+use super::run::Outputs;
 use super::timing::{Clock, Measured, Span, Timed};
 use super::transfer::{Lanes, Ticket};
 use super::view::{Slot, for_each_run};
@@ -55,6 +56,9 @@ pub struct Identity {
     pub replica: u32,
 }
 
+/// Where the arrays of the parameters come from, by their numbers; `None` where there is none.
+pub(super) type Given<'g, 'a> = &'g mut dyn FnMut(usize) -> Result<Option<Cow<'a, Array>>, String>;
+
 /// Is told of every value that an instruction computes.
 pub trait Observer {
     /// An instruction of a computation that runs was carried out.
@@ -63,6 +67,16 @@ pub trait Observer {
 
 impl Observer for () {
     fn computed(&mut self, _: InstrId, _: &Value) {}
+}
+
+/// A start whose computation does one thing.
+#[derive(Clone, Copy, Debug)]
+struct Aside {
+    start: InstrId,
+    /// The one thing.
+    root: InstrId,
+    /// Whether a lane does it.
+    begun: bool,
 }
 
 /// A program being evaluated.
@@ -77,8 +91,8 @@ pub struct Evaluation<'p, 'm> {
     lanes: Lanes,
     clock: Option<Arc<dyn Clock>>,
     timed: Vec<Timed>,
-    /// The start whose work an instruction may leave to a lane, and whether it did.
-    aside: Option<(InstrId, bool)>,
+    /// The start that is being carried out, if its work may be left to a lane.
+    aside: Option<Aside>,
     /// Fusions that are being walked through: what is in them has no planned place.
     unplanned: usize,
 }
@@ -128,28 +142,30 @@ impl<'p, 'm> Evaluation<'p, 'm> {
     }
 
     /// Runs the entry computation: arrays of the parameters in order, arrays of the result in order.
-    pub fn run(&mut self, inputs: Vec<Cow<'_, Array>>) -> Result<Vec<Array>, Error> {
+    pub(super) fn run(&mut self, inputs: Given<'_, '_>, outputs: Outputs<'_>) -> Result<(), Error> {
         let module = self.module;
         let entry = module.entry();
-        let mut inputs = inputs.into_iter();
         let mut args = Vec::new();
+        let mut number = 0;
         for &parameter in &entry.parameters {
             let mut value = self.allocate(parameter, module.instr(parameter).shape, 0)?;
             for (place, shape) in value.places().iter().zip(leaves(module, module.instr(parameter).shape)) {
-                self.input(parameter, place, shape, inputs.next())?;
+                let array = inputs(number).map_err(|why| Error::at(module, parameter, why))?;
+                self.input(parameter, place, shape, array)?;
+                number += 1;
             }
             self.written(parameter, 0, &mut value);
             args.push(value);
-        }
-        if inputs.next().is_some() {
-            return Err(Error::new("there are more inputs than parameters"));
         }
         let value = self.computation(module.entry_id(), args)?;
         for place in value.places() {
             self.check_read(entry.root, &place)?;
         }
         let shapes = leaves(module, module.instr(entry.root).shape);
-        Ok(value.places().iter().zip(shapes).map(|(place, shape)| self.array(place, shape)).collect())
+        for (number, (place, shape)) in value.places().iter().zip(shapes).enumerate() {
+            outputs(number, self.array(place, shape)).map_err(|why| Error::at(module, entry.root, why))?;
+        }
+        Ok(())
     }
 
     fn input(&self, id: InstrId, place: &Place, shape: ShapeId, array: Option<Cow<'_, Array>>) -> Result<(), Error> {
@@ -199,7 +215,7 @@ impl<'p, 'm> Evaluation<'p, 'm> {
             if !matches!(module.instr(id).op, Op::Parameter { .. }) {
                 let value = self.instruction(id)?;
                 // What a lane still writes may not be looked at.
-                if !self.aside.is_some_and(|(_, begun)| begun) && !matches!(module.instr(id).op, Op::CopyStart { .. } | Op::AsyncStart(_)) {
+                if !self.aside.is_some_and(|a| a.begun) && !matches!(module.instr(id).op, Op::CopyStart { .. } | Op::AsyncStart(_)) {
                     self.observer.computed(id, &value);
                 }
                 self.values[id] = Some(value);
@@ -303,9 +319,9 @@ impl<'p, 'm> Evaluation<'p, 'm> {
             }
             Op::AsyncStart(op) => {
                 let args: Vec<Value> = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
-                self.aside = self.is_one_step(op.calls).then_some((id, false));
+                self.aside = self.is_one_step(op.calls).then(|| Aside { start: id, root: module.comp(op.calls).root, begun: false });
                 let result = self.computation(op.calls, args.clone())?;
-                if !self.aside.take().is_some_and(|(_, begun)| begun) {
+                if !self.aside.take().is_some_and(|a| a.begun) {
                     self.depart(id, args.iter().flat_map(Value::places).collect(), &result, None);
                 }
                 Value::Tuple(vec![Value::Tuple(args), result])
@@ -450,7 +466,8 @@ impl<'p, 'm> Evaluation<'p, 'm> {
         }
         let outs = result.places();
         let fail = |why: String| Error::at(module, id, why);
-        let ticket = if start || self.aside.is_some() { self.begin(&kernel, &params, &outs).map_err(fail)? } else { None };
+        let ticket =
+            if start || self.aside.is_some_and(|a| a.root == id) { self.begin(&kernel, &params, &outs).map_err(fail)? } else { None };
         if ticket.is_none() {
             kernel.run(&params, &outs).map_err(fail)?;
         }
@@ -459,9 +476,9 @@ impl<'p, 'm> Evaluation<'p, 'm> {
             self.depart(id, params, &result, ticket);
             return Ok(Value::Tuple(vec![result, self.operand(id, 0)?, Value::Token]));
         }
-        if let (Some(ticket), Some((start, begun))) = (ticket, &mut self.aside) {
-            *begun = true;
-            let start = *start;
+        if let (Some(ticket), Some(aside)) = (ticket, &mut self.aside) {
+            aside.begun = true;
+            let start = aside.start;
             self.depart(start, params, &result, Some(ticket));
         }
         Ok(result)

@@ -4,7 +4,7 @@
 //! Archives are read stored or deflated, with 64-bit sizes or without; they are written stored, entries in order, without times, so
 //! that equal arrays give equal bytes. Sources: APPNOTE.TXT 6.3 of PKWARE; NumPy's `numpy.lib.format`, version 1.0.
 
-use std::io::Read as _;
+use std::io::{Cursor, Read, Seek, SeekFrom, Write};
 
 use super::array::{Array, indices, row_major};
 use crate::ir::Primitive;
@@ -27,19 +27,78 @@ const TYPES: &[(Primitive, &str)] = &[
     (Primitive::C128, "<c16"),
 ];
 
-/// Reads the arrays of an archive under the names without the type; a message if that is none.
-pub fn read(bytes: &[u8]) -> Result<Vec<(String, Array)>, String> {
-    let end = bytes.len().checked_sub(22).ok_or("it is too short for an archive")?;
-    let end = (end.saturating_sub(65_535)..=end).rev().find(|&i| bytes[i..].starts_with(b"PK\x05\x06")).ok_or("it is no zip archive")?;
-    let mut count = u64::from(u16_at(bytes, end + 10)?);
-    let mut at = u64::from(u32_at(bytes, end + 16)?);
-    if (count == 0xffff || at == 0xffff_ffff) && end >= 20 && bytes[end - 20..].starts_with(b"PK\x06\x07") {
-        let end = index(u64_at(bytes, end - 12)?)?;
-        (count, at) = (u64_at(bytes, end + 32)?, u64_at(bytes, end + 48)?);
+/// The most bytes at the end of an archive that may hold where its directory lies.
+const TAIL: u64 = 22 + 65_535 + 20;
+
+/// An archive whose arrays are read one by one.
+#[derive(Debug)]
+pub struct Archive<R> {
+    file: R,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// The name of the array, without the type.
+    name: String,
+    /// The name as it stands in the archive.
+    key: String,
+    method: u16,
+    packed: u64,
+    size: u64,
+    header: u64,
+}
+
+impl<R: Read + Seek> Archive<R> {
+    /// Reads the directory; a message if that is none.
+    pub fn open(mut file: R) -> Result<Self, String> {
+        let length = file.seek(SeekFrom::End(0)).map_err(|e| e.to_string())?;
+        let start = length.saturating_sub(TAIL);
+        let tail = read_at(&mut file, start, length - start)?;
+        let end = tail.len().checked_sub(22).ok_or("it is too short for an archive")?;
+        let end = (end.saturating_sub(65_535)..=end).rev().find(|&i| tail[i..].starts_with(b"PK\x05\x06")).ok_or("it is no zip archive")?;
+        let mut count = u64::from(u16_at(&tail, end + 10)?);
+        let mut at = u64::from(u32_at(&tail, end + 16)?);
+        if (count == 0xffff || at == 0xffff_ffff) && end >= 20 && tail[end - 20..].starts_with(b"PK\x06\x07") {
+            let record = read_at(&mut file, u64_at(&tail, end - 12)?, 56)?;
+            (count, at) = (u64_at(&record, 32)?, u64_at(&record, 48)?);
+        }
+        let directory = read_at(&mut file, at, length.checked_sub(at).ok_or("its directory is damaged")?)?;
+        let mut entries = Vec::new();
+        let mut at = 0;
+        for _ in 0..count {
+            let (entry, next) = Entry::at(&directory, at)?;
+            entries.push(entry);
+            at = next;
+        }
+        Ok(Self { file, entries })
     }
-    let mut at = index(at)?;
-    let mut out = Vec::new();
-    for _ in 0..count {
+
+    /// The names of all arrays, in order, without the types.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|e| e.name.as_str())
+    }
+
+    /// Reads one array.
+    pub fn array(&mut self, number: usize) -> Result<Array, String> {
+        let entry = self.entries.get(number).ok_or("there is no such array")?;
+        let local = read_at(&mut self.file, entry.header, 30)?;
+        let start = entry.header + 30 + u64::from(u16_at(&local, 26)?) + u64::from(u16_at(&local, 28)?);
+        self.file.seek(SeekFrom::Start(start)).map_err(|e| e.to_string())?;
+        let packed = (&mut self.file).take(entry.packed);
+        let suffix = entry.key.split_once("__").map(|(_, ty)| ty);
+        let found = match entry.method {
+            0 => array(packed, entry.size, suffix),
+            8 => array(flate2::read::DeflateDecoder::new(packed).take(entry.size.saturating_add(1)), entry.size, suffix),
+            other => return Err(format!("`{}` is compressed by method {other}, not by deflate", entry.key)),
+        };
+        found.map_err(|why| format!("array `{}`: {why}", entry.key))
+    }
+}
+
+impl Entry {
+    /// The entry at a place of the directory, and the place of the next one.
+    fn at(bytes: &[u8], at: usize) -> Result<(Self, usize), String> {
         if !bytes.get(at..).is_some_and(|b| b.starts_with(b"PK\x01\x02")) {
             return Err("its directory is damaged".to_string());
         }
@@ -50,30 +109,25 @@ pub fn read(bytes: &[u8]) -> Result<Vec<(String, Array)>, String> {
         let key = bytes.get(at + 46..at + 46 + name).ok_or("its directory is damaged")?;
         let key = std::str::from_utf8(key).map_err(|_| "a name is no UTF-8")?;
         let [packed, size, header] = long_sizes(bytes.get(at + 46 + name..at + 46 + name + extra).unwrap_or_default(), sizes)?;
-        let header = index(header)?;
-        let start = header + 30 + usize::from(u16_at(bytes, header + 26)?) + usize::from(u16_at(bytes, header + 28)?);
-        let data = start.checked_add(index(packed)?).and_then(|end| bytes.get(start..end)).ok_or("it is cut short")?;
-        let data = match method {
-            0 => std::borrow::Cow::Borrowed(data),
-            8 => {
-                let mut inflated = Vec::new();
-                let limit = size.saturating_add(1);
-                flate2::read::DeflateDecoder::new(data)
-                    .take(limit)
-                    .read_to_end(&mut inflated)
-                    .map_err(|e| format!("`{key}` does not inflate: {e}"))?;
-                std::borrow::Cow::Owned(inflated)
-            }
-            other => return Err(format!("`{key}` is compressed by method {other}, not by deflate")),
-        };
-        let length = name;
-        let key = key.strip_suffix(".npy").unwrap_or(key);
-        let (name, suffix) = key.split_once("__").map_or((key, None), |(name, ty)| (name, Some(ty)));
-        let array = array(&data, suffix).map_err(|why| format!("array `{key}`: {why}"))?;
-        out.push((name.to_string(), array));
-        at += 46 + length + extra + comment;
+        let key = key.strip_suffix(".npy").unwrap_or(key).to_string();
+        let plain = key.split_once("__").map_or(key.as_str(), |(name, _)| name).to_string();
+        Ok((Self { name: plain, key, method, packed, size, header }, at + 46 + name + extra + comment))
     }
-    Ok(out)
+}
+
+/// Reads so many bytes from a place on.
+fn read_at(file: &mut (impl Read + Seek), at: u64, length: u64) -> Result<Vec<u8>, String> {
+    file.seek(SeekFrom::Start(at)).map_err(|e| e.to_string())?;
+    let mut out = Vec::new();
+    file.take(length).read_to_end(&mut out).map_err(|e| e.to_string())?;
+    if out.len() as u64 == length { Ok(out) } else { Err("it is cut short".to_string()) }
+}
+
+/// Reads the arrays of an archive under the names without the type; a message if that is none.
+pub fn read(bytes: &[u8]) -> Result<Vec<(String, Array)>, String> {
+    let mut archive = Archive::open(Cursor::new(bytes))?;
+    let names: Vec<String> = archive.names().map(str::to_string).collect();
+    names.into_iter().enumerate().map(|(i, name)| Ok((name, archive.array(i)?))).collect()
 }
 
 fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], String> {
@@ -91,10 +145,6 @@ fn u32_at(bytes: &[u8], at: usize) -> Result<u32, String> {
 
 fn u64_at(bytes: &[u8], at: usize) -> Result<u64, String> {
     bytes_at(bytes, at).map(u64::from_le_bytes)
-}
-
-fn index(value: u64) -> Result<usize, String> {
-    usize::try_from(value).map_err(|_| "it is too large".to_string())
 }
 
 /// Packed size, size and header offset: those that do not fit 32 bits stand in an extra field.
@@ -120,16 +170,23 @@ fn long_sizes(extra: &[u8], [packed, size, header]: [u64; 3]) -> Result<[u64; 3]
     Ok([packed, size, header])
 }
 
-/// Reads a `.npy` file.
-fn array(bytes: &[u8], suffix: Option<&str>) -> Result<Array, String> {
-    if !bytes.starts_with(b"\x93NUMPY") || bytes.len() < 10 {
+/// Reads a `.npy` file of that many bytes.
+fn array(mut file: impl Read, size: u64, suffix: Option<&str>) -> Result<Array, String> {
+    let mut take = |length: u64| -> Result<Vec<u8>, String> {
+        let mut out = Vec::new();
+        (&mut file).take(length).read_to_end(&mut out).map_err(|e| format!("it does not inflate: {e}"))?;
+        if out.len() as u64 == length { Ok(out) } else { Err("it is cut short".to_string()) }
+    };
+    let magic = take(10)?;
+    if !magic.starts_with(b"\x93NUMPY") {
         return Err("it is no NumPy array".to_string());
     }
-    let (start, length) = match bytes[6] {
-        1 => (10, usize::from(u16_at(bytes, 8)?)),
-        _ => (12, index(u64::from(u32_at(bytes, 8)?))?),
+    let (start, length) = match magic[6] {
+        1 => (10, u64::from(u16_at(&magic, 8)?)),
+        _ => (12, u64::from(u32_at(&[&magic[8..], &take(2)?].concat(), 0)?)),
     };
-    let header = bytes.get(start..start + length).and_then(|h| std::str::from_utf8(h).ok()).ok_or("its header is damaged")?;
+    let header = take(length)?;
+    let header = std::str::from_utf8(&header).map_err(|_| "its header is damaged")?;
     let value = |key: &str| header.split_once(&format!("'{key}':")).map(|(_, rest)| rest.trim_start());
     let descr = value("descr").and_then(|v| v.strip_prefix('\'')).and_then(|v| v.split('\'').next()).ok_or("it has no simple type")?;
     let fortran = value("fortran_order").is_some_and(|v| v.starts_with("True"));
@@ -141,12 +198,13 @@ fn array(bytes: &[u8], suffix: Option<&str>) -> Result<Array, String> {
         None => TYPES.iter().find(|(_, d)| *d == descr).map(|(p, _)| *p).ok_or_else(|| format!("the type `{descr}` is not supported"))?,
     };
     let expected = dims.iter().try_fold(element.literal_bytes(), |n, &d| n.checked_mul(d));
-    let data = &bytes[start + length..];
-    if expected != Some(data.len()) {
-        return Err(format!("expected {} of {dims:?}, found {} bytes", element.name(), data.len()));
+    let rest = size.saturating_sub(start + length);
+    if expected.map(|n| n as u64) != Some(rest) {
+        return Err(format!("expected {} of {dims:?}, found {rest} bytes", element.name()));
     }
+    let data = take(rest)?;
     if !fortran || dims.len() < 2 {
-        return Ok(Array::new(element, &dims, data.to_vec()));
+        return Ok(Array::new(element, &dims, data));
     }
     let width = element.literal_bytes();
     let reversed: Vec<usize> = dims.iter().rev().copied().collect();
@@ -159,69 +217,108 @@ fn array(bytes: &[u8], suffix: Option<&str>) -> Result<Array, String> {
     Ok(Array::new(element, &dims, out))
 }
 
-/// Writes an archive of arrays under `PREFIX0`, `PREFIX1` ….
-pub fn write(prefix: &str, arrays: &[Array]) -> Vec<u8> {
-    let (mut out, mut directory) = (Vec::new(), Vec::new());
-    for (i, array) in arrays.iter().enumerate() {
+/// An archive that is written array by array.
+pub struct Writer<W> {
+    out: W,
+    prefix: String,
+    /// Bytes written so far.
+    at: u64,
+    count: u64,
+    directory: Vec<u8>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Names will be `PREFIX0`, `PREFIX1` ….
+    pub fn new(out: W, prefix: &str) -> Self {
+        Self { out, prefix: prefix.to_string(), at: 0, count: 0, directory: Vec::new() }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.at += bytes.len() as u64;
+        self.out.write_all(bytes)
+    }
+
+    /// Writes the next array.
+    pub fn push(&mut self, array: &Array) -> std::io::Result<()> {
         let known = TYPES.iter().find(|(p, _)| *p == array.element);
         let name = match known {
-            Some(_) => format!("{prefix}{i}.npy"),
-            None => format!("{prefix}{i}__{}.npy", array.element.name()),
+            Some(_) => format!("{}{}.npy", self.prefix, self.count),
+            None => format!("{}{}__{}.npy", self.prefix, self.count, array.element.name()),
         };
         let descr = known.map_or(if array.width() == 2 { "<u2" } else { "|u1" }, |(_, d)| d);
-        let mut file = header(descr, &array.dims);
-        file.extend_from_slice(&array.data);
+        let header = header(descr, &array.dims);
         let mut crc = flate2::Crc::new();
-        crc.update(&file);
-        let long = |out: &mut Vec<u8>, fields: &[u64]| {
-            out.extend_from_slice(&1u16.to_le_bytes());
-            out.extend_from_slice(&u16::try_from(8 * fields.len()).expect("three fields at most").to_le_bytes());
-            fields.iter().for_each(|f| out.extend_from_slice(&f.to_le_bytes()));
-        };
-        // Sizes stand in the extra field, as NumPy writes them too.
-        let common = |out: &mut Vec<u8>, extra: u16| {
-            // Version 4.5, names in UTF-8, stored, 1 January 1980.
-            for field in [45u16, 1 << 11, 0, 0, 0x21] {
-                out.extend_from_slice(&field.to_le_bytes());
-            }
-            for field in [crc.sum(), u32::MAX, u32::MAX] {
-                out.extend_from_slice(&field.to_le_bytes());
-            }
-            for field in [u16::try_from(name.len()).expect("names are short"), extra] {
-                out.extend_from_slice(&field.to_le_bytes());
-            }
-        };
-        let (at, size) = (out.len() as u64, file.len() as u64);
-        out.extend_from_slice(b"PK\x03\x04");
-        common(&mut out, 20);
-        out.extend_from_slice(name.as_bytes());
-        long(&mut out, &[size, size]);
-        out.extend_from_slice(&file);
-        directory.extend_from_slice(b"PK\x01\x02\x2d\x03");
-        common(&mut directory, 28);
+        crc.update(&header);
+        crc.update(&array.data);
+        let (at, size) = (self.at, (header.len() + array.data.len()) as u64);
+        let mut local = b"PK\x03\x04".to_vec();
+        common(&mut local, crc.sum(), &name, 20);
+        local.extend_from_slice(name.as_bytes());
+        long(&mut local, &[size, size]);
+        self.write(&local)?;
+        self.write(&header)?;
+        self.write(&array.data)?;
+        self.directory.extend_from_slice(b"PK\x01\x02\x2d\x03");
+        common(&mut self.directory, crc.sum(), &name, 28);
         // No comment, disk 0, no attributes, offset in the extra field.
-        directory.extend_from_slice(&[0; 10]);
-        directory.extend_from_slice(&u32::MAX.to_le_bytes());
-        directory.extend_from_slice(name.as_bytes());
-        long(&mut directory, &[size, size, at]);
+        self.directory.extend_from_slice(&[0; 10]);
+        self.directory.extend_from_slice(&u32::MAX.to_le_bytes());
+        self.directory.extend_from_slice(name.as_bytes());
+        long(&mut self.directory, &[size, size, at]);
+        self.count += 1;
+        Ok(())
     }
-    let (count, start, size, end) = (arrays.len() as u64, out.len() as u64, directory.len() as u64, (out.len() + directory.len()) as u64);
-    out.extend_from_slice(&directory);
-    out.extend_from_slice(b"PK\x06\x06");
-    out.extend_from_slice(&44u64.to_le_bytes());
-    out.extend_from_slice(&[45, 3, 45, 0]);
-    out.extend_from_slice(&[0; 8]);
-    [count, count, size, start].iter().for_each(|f| out.extend_from_slice(&f.to_le_bytes()));
-    out.extend_from_slice(b"PK\x06\x07");
-    out.extend_from_slice(&0u32.to_le_bytes());
-    out.extend_from_slice(&end.to_le_bytes());
-    out.extend_from_slice(&1u32.to_le_bytes());
-    out.extend_from_slice(b"PK\x05\x06");
-    let short = u16::try_from(count).unwrap_or(u16::MAX);
-    [0, 0, short, short].iter().for_each(|f: &u16| out.extend_from_slice(&f.to_le_bytes()));
-    [size, start].iter().for_each(|&f| out.extend_from_slice(&u32::try_from(f).unwrap_or(u32::MAX).to_le_bytes()));
-    out.extend_from_slice(&0u16.to_le_bytes());
-    out
+
+    /// Writes the directory and ends.
+    pub fn finish(mut self) -> std::io::Result<W> {
+        let mut out = std::mem::take(&mut self.directory);
+        let (count, start, size) = (self.count, self.at, out.len() as u64);
+        let end = start + size;
+        out.extend_from_slice(b"PK\x06\x06");
+        out.extend_from_slice(&44u64.to_le_bytes());
+        out.extend_from_slice(&[45, 3, 45, 0]);
+        out.extend_from_slice(&[0; 8]);
+        [count, count, size, start].iter().for_each(|f| out.extend_from_slice(&f.to_le_bytes()));
+        out.extend_from_slice(b"PK\x06\x07");
+        out.extend_from_slice(&0u32.to_le_bytes());
+        out.extend_from_slice(&end.to_le_bytes());
+        out.extend_from_slice(&1u32.to_le_bytes());
+        out.extend_from_slice(b"PK\x05\x06");
+        let short = u16::try_from(count).unwrap_or(u16::MAX);
+        [0, 0, short, short].iter().for_each(|f: &u16| out.extend_from_slice(&f.to_le_bytes()));
+        [size, start].iter().for_each(|&f| out.extend_from_slice(&u32::try_from(f).unwrap_or(u32::MAX).to_le_bytes()));
+        out.extend_from_slice(&0u16.to_le_bytes());
+        self.write(&out)?;
+        Ok(self.out)
+    }
+}
+
+/// The extra field of sizes, where they stand as NumPy writes them too.
+fn long(out: &mut Vec<u8>, fields: &[u64]) {
+    out.extend_from_slice(&1u16.to_le_bytes());
+    out.extend_from_slice(&u16::try_from(8 * fields.len()).expect("three fields at most").to_le_bytes());
+    fields.iter().for_each(|f| out.extend_from_slice(&f.to_le_bytes()));
+}
+
+/// What an entry and its record in the directory have in common.
+fn common(out: &mut Vec<u8>, crc: u32, name: &str, extra: u16) {
+    // Version 4.5, names in UTF-8, stored, 1 January 1980.
+    for field in [45u16, 1 << 11, 0, 0, 0x21] {
+        out.extend_from_slice(&field.to_le_bytes());
+    }
+    for field in [crc, u32::MAX, u32::MAX] {
+        out.extend_from_slice(&field.to_le_bytes());
+    }
+    for field in [u16::try_from(name.len()).expect("names are short"), extra] {
+        out.extend_from_slice(&field.to_le_bytes());
+    }
+}
+
+/// Writes an archive of arrays under `PREFIX0`, `PREFIX1` ….
+pub fn write(prefix: &str, arrays: &[Array]) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), prefix);
+    arrays.iter().for_each(|array| writer.push(array).expect("memory takes all"));
+    writer.finish().expect("memory takes all")
 }
 
 /// The header of a `.npy` file; it ends at a multiple of 64 bytes.

@@ -106,6 +106,12 @@ impl<'m> Program<'m> {
         if errors.is_empty() { Ok(this) } else { Err(errors) }
     }
 
+    /// The number of arrays that the entry computation takes.
+    pub(super) fn inputs(&self) -> usize {
+        let entry = self.module.entry();
+        entry.parameters.iter().map(|&p| leaves(self.module, self.module.instr(p).shape).len()).sum()
+    }
+
     /// What a plan cannot hold, in program order: values larger than their buffers, buffers that reach beyond their arena.
     pub(super) fn misplaced(&self, placement: &Placement) -> Vec<Error> {
         let module = self.module;

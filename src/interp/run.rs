@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::array::Array;
 use super::error::Error;
-use super::eval::{Evaluation, Identity, Observer};
+use super::eval::{Evaluation, Given, Identity, Observer};
 use super::exchange::{Alone, Together};
 use super::placement::{HighWater, Placement};
 use super::program::Program;
@@ -45,38 +45,23 @@ pub struct Outcome {
 /// Runs a program on as many partitions as there are lists of inputs, all in step, each on a thread of its own. The errors name either all
 /// instructions that cannot be run, or the one where it stopped (the first partition's).
 pub fn run(module: &Module, inputs: &[Vec<Array>], options: RunOptions<'_>) -> Result<Vec<Outcome>, Vec<Error>> {
-    let borrowed = inputs.iter().map(|list| list.iter().map(Cow::Borrowed).collect()).collect();
-    partitions(module, borrowed, options)
-}
-
-/// Like [`run`], but takes the inputs: each one's memory is given back when it stands in the program's.
-pub fn run_once(module: &Module, inputs: Vec<Vec<Array>>, options: RunOptions<'_>) -> Result<Vec<Outcome>, Vec<Error>> {
-    let owned = inputs.into_iter().map(|list| list.into_iter().map(Cow::Owned).collect()).collect();
-    partitions(module, owned, options)
-}
-
-/// The arrays for the parameters of one partition.
-type Given<'a> = Vec<Cow<'a, Array>>;
-
-fn partitions(module: &Module, mut inputs: Vec<Given<'_>>, options: RunOptions<'_>) -> Result<Vec<Outcome>, Vec<Error>> {
-    if inputs.len() == 1 {
+    if let [inputs] = inputs {
         let program = ready(module, options)?;
-        let inputs = inputs.swap_remove(0);
-        return one(&program, Identity::default(), &Alone, inputs, options).map(|o| vec![o]).map_err(|e| vec![e]);
+        return on_arrays(&program, Identity::default(), &Alone, inputs, options).map(|o| vec![o]);
     }
     let together = Together::new(inputs.len());
-    let work = |partition: usize, inputs: Given<'_>| {
+    let work = |partition: usize| {
         let result = ready(module, options).and_then(|program| {
             let identity = Identity { partition: u32::try_from(partition).expect("partitions are few"), replica: 0 };
-            one(&program, identity, &together, inputs, options).map_err(|e| vec![e])
+            on_arrays(&program, identity, &together, &inputs[partition], options)
         });
         together.leave(partition, result.is_err());
         result
     };
     std::thread::scope(|scope| {
         let work = &work;
-        let start = |(p, inputs)| std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, move || work(p, inputs));
-        let threads: Vec<_> = inputs.into_iter().enumerate().map(start).collect();
+        let start = |p| std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, move || work(p));
+        let threads: Vec<_> = (0..inputs.len()).map(start).collect();
         let mut outcomes = Vec::new();
         let mut errors: Vec<Vec<Error>> = Vec::new();
         for thread in threads {
@@ -93,6 +78,39 @@ fn partitions(module: &Module, mut inputs: Vec<Given<'_>>, options: RunOptions<'
     })
 }
 
+/// Where the arrays of one partition come from, by their numbers.
+pub type Inputs<'a> = &'a mut dyn FnMut(usize) -> Result<Array, String>;
+/// Where they go.
+pub type Outputs<'a> = &'a mut dyn FnMut(usize, Array) -> Result<(), String>;
+
+/// Runs a program on one partition, with one array at a time outside of the program's own memory.
+pub fn run_streamed(module: &Module, inputs: Inputs<'_>, outputs: Outputs<'_>, options: RunOptions<'_>) -> Result<Outcome, Vec<Error>> {
+    let program = ready(module, options)?;
+    let mut inputs = |i: usize| inputs(i).map(|array| Some(Cow::Owned(array)));
+    one(&program, Identity::default(), &Alone, &mut inputs, outputs, options).map_err(|e| vec![e])
+}
+
+/// Runs one of several partitions on arrays in memory.
+fn on_arrays(
+    program: &Program<'_>,
+    identity: Identity,
+    exchange: &dyn super::Exchange,
+    inputs: &[Array],
+    options: RunOptions<'_>,
+) -> Result<Outcome, Vec<Error>> {
+    if inputs.len() > program.inputs() {
+        return Err(vec![Error::new("there are more inputs than parameters")]);
+    }
+    let mut outputs = Vec::new();
+    let mut give = |i: usize| Ok(inputs.get(i).map(Cow::Borrowed));
+    let mut take = |_: usize, array: Array| {
+        outputs.push(array);
+        Ok(())
+    };
+    let outcome = one(program, identity, exchange, &mut give, &mut take, options).map_err(|e| vec![e])?;
+    Ok(Outcome { outputs, ..outcome })
+}
+
 /// Compiles a program and holds it to its plan, before anything runs.
 fn ready<'m>(module: &'m Module, options: RunOptions<'_>) -> Result<Program<'m>, Vec<Error>> {
     let program = Program::new(module, options.fast)?;
@@ -104,15 +122,16 @@ fn one(
     program: &Program<'_>,
     identity: Identity,
     exchange: &dyn super::Exchange,
-    inputs: Given<'_>,
+    inputs: Given<'_, '_>,
+    outputs: Outputs<'_>,
     options: RunOptions<'_>,
 ) -> Result<Outcome, Error> {
     let mut recorder = Recorder::new(program.module);
     let mut nobody = ();
     let observer: &mut dyn Observer = if options.trace { &mut recorder } else { &mut nobody };
     let mut evaluation = Evaluation::new(program, identity, exchange, observer, options.placement, options.clock.cloned());
-    let outputs = evaluation.run(inputs)?;
+    evaluation.run(inputs, outputs)?;
     let (high_water, timed) = (evaluation.high_water(), evaluation.take_timed());
     drop(evaluation);
-    Ok(Outcome { outputs, trace: options.trace.then(|| recorder.finish()), high_water, timed })
+    Ok(Outcome { outputs: Vec::new(), trace: options.trace.then(|| recorder.finish()), high_water, timed })
 }

@@ -20,7 +20,7 @@ fn offc() -> Command {
     command
 }
 
-fn run(args: &[&str]) -> Output {
+pub fn run(args: &[&str]) -> Output {
     offc().args(args).output().expect("the binary starts")
 }
 
@@ -35,33 +35,33 @@ fn run_with_input(args: &[&str], input: &[u8]) -> Output {
     child.wait_with_output().expect("the binary ends")
 }
 
-fn out(output: &Output) -> &str {
+pub fn out(output: &Output) -> &str {
     std::str::from_utf8(&output.stdout).expect("reports are UTF-8")
 }
 
-fn err(output: &Output) -> &str {
+pub fn err(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).expect("messages are UTF-8")
 }
 
-fn status(output: &Output) -> i32 {
+pub fn status(output: &Output) -> i32 {
     output.status.code().expect("it ends by itself")
 }
 
 /// A folder that goes away with its test.
-struct Folder(PathBuf);
+pub struct Folder(PathBuf);
 
 impl Folder {
-    fn new(test: &str) -> Self {
+    pub fn new(test: &str) -> Self {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{test}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
-    fn file(&self, name: &str, content: &[u8]) -> String {
+    pub fn file(&self, name: &str, content: &[u8]) -> String {
         std::fs::write(self.0.join(name), content).unwrap();
         self.path(name)
     }
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.0.join(name).to_str().expect("paths of tests are UTF-8").to_string()
     }
     fn names(&self) -> Vec<String> {
@@ -340,4 +340,18 @@ fn pack_writes_offsets_or_says_why_not() {
     assert_eq!((status(&tight), err(&tight).contains("12 bytes are alive at once")), (1, true));
     let bad = run_with_input(&["pack", "-"], b"id,lower,upper\n");
     assert_eq!((status(&bad), err(&bad).contains("O01")), (3, true));
+}
+
+#[test]
+fn solve_tells_overhead_bound_and_decisions() {
+    let graph = br#"{"mem_kib":[4,4,1,4],"cost_10us":[1,2,3,1],"fixed_kib":0,"edges":[[0,1],[1,2],[2,3],[0,3]]}"#;
+    let solved = run_with_input(&["solve", "-", "--memory", "9KiB", "--json"], graph);
+    assert_eq!(status(&solved), 0, "{}", err(&solved));
+    for key in ["overhead_pct", "bound_pct", "gap", "seconds", "decisions"] {
+        assert!(out(&solved).contains(&format!("\"{key}\"")), "{key}");
+    }
+    let tight = run_with_input(&["solve", "-", "--memory", "4KiB"], graph);
+    assert_eq!(status(&tight), 1);
+    let bad = run_with_input(&["solve", "-", "--memory", "4KiB"], b"{}");
+    assert_eq!((status(&bad), err(&bad).contains("O02")), (3, true));
 }

@@ -1,7 +1,22 @@
 //! Every operation against XLA:CPU's answers, kept in `tests/fixtures/ops` by `scripts/op-fixtures` (its Python tells the form).
 //!
 //! XLA:CPU takes subnormal numbers for zeros, the interpreter keeps them: an answer may also be that of operands without subnormal numbers,
-//! and a subnormal result may be zero. Run with `--nocapture` for the table of operations, types and largest deviations.
+//! and a subnormal result may be zero. Every case runs through the interpreter itself, in two layouts.
+//!
+//! | edge | families |
+//! |---|---|
+//! | NaN, infinities, subnormal numbers, -0 | `unary_real`, `binary`, `compare` (also the total order), `convert`, `reductions`, `dots`, `convolution`, `movement` |
+//! | saturating conversions, NaN to 0; wrapping ones | `convert`; `control` (stochastic) |
+//! | wrapping arithmetic, division by zero, shifts too far | `binary` |
+//! | starts beyond the bounds, of all index types | `movement` (dynamic-slice, dynamic-update-slice), `indexing` (gather clamps, scatter leaves out) |
+//! | branch numbers beyond the branches | `control` |
+//! | duplicate scatter indices, the last one wins | `indexing` |
+//! | stability, keys that are equal, several keys | `sorting` |
+//! | ties and NaN of an argmax | `reductions` |
+//! | dimensions without elements | `movement`, `dots`, `reductions`, `convolution`, `windows`, `indexing`, `sorting`, `transforms`, `scans` |
+//! | negative and interior padding | `movement`, `windows`, `convolution` |
+//!
+//! Run with `--nocapture` for the table of operations, types and largest deviations.
 
 #![expect(clippy::unwrap_used, reason = "fixtures are sound, or the test fails")]
 

@@ -33,10 +33,10 @@ impl Backend {
     }
 
     /// Runs a module on as many partitions as there are lists of inputs.
-    pub fn run(self, module: &Module, inputs: Vec<Vec<Array>>, options: RunOptions<'_>) -> Result<Vec<Outcome>, Vec<Error>> {
+    pub fn run(self, module: &Module, inputs: &[Vec<Array>], options: RunOptions<'_>) -> Result<Vec<Outcome>, Vec<Error>> {
         match self {
-            Self::Cpu => offc::interp::run_once(module, inputs, options),
-            Self::Cuda => cuda(module, &inputs, options),
+            Self::Cpu => offc::interp::run(module, inputs, options),
+            Self::Cuda => cuda(module, inputs, options),
         }
     }
 }

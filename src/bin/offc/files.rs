@@ -1,7 +1,7 @@
 //! Reading inputs; writing outputs so that they are whole or not there.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{BufWriter, ErrorKind, Read as _, Write as _, stdin, stdout};
+use std::io::{BufWriter, ErrorKind, Read as _, Write, stdin, stdout};
 use std::path::{Path, PathBuf};
 
 use crate::outcome::Failure;
@@ -96,6 +96,23 @@ impl Pending {
             OpenOptions::new().write(true).open(beside).and_then(write_all).map_err(|e| fail(&e))?;
         }
         Ok(pending)
+    }
+
+    /// Has somebody write bytes as they come, not yet under the target's name; what is no regular file gets them at [`Pending::commit`].
+    pub fn fill<T>(target: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T, Failure>) -> Result<(Self, T), Failure> {
+        let fail = |e: &std::io::Error| Failure::file("write", target, e);
+        let mut pending = Self::write(target, Vec::new())?;
+        let made = match &mut pending.state {
+            State::Beside(beside) => {
+                let mut out = BufWriter::new(OpenOptions::new().write(true).open(&*beside).map_err(|e| fail(&e))?);
+                let made = write(&mut out)?;
+                out.flush().map_err(|e| fail(&e))?;
+                made
+            }
+            State::Direct(bytes) => write(bytes)?,
+            State::Done => unreachable!("it was just begun"),
+        };
+        Ok((pending, made))
     }
 
     fn create_beside(target: &Path) -> std::io::Result<(PathBuf, File)> {

@@ -16,7 +16,7 @@ use crate::input::load_verified;
 use crate::outcome::{Failure, tell};
 use crate::terminal::{Progress, Style};
 use crate::timing::{self, Monotonic};
-use crate::values::{Inputs, Source, inputs, together};
+use crate::values::{Inputs, Source, inputs, streamed, together};
 use offc::interp::npz;
 
 /// Arguments of `offc run`.
@@ -86,6 +86,9 @@ pub fn load_planned(path: &Path, style: Style) -> Result<Planned, Failure> {
 /// Runs the command.
 pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     args.backend.available()?;
+    if let Some(path) = args.timing.as_deref().filter(|p| timing::calibration_path(p) == **p) {
+        return Err(Failure::Usage(format!("`--timing {}`: that is the name of the calibration file beside the trace", path.display())));
+    }
     let machine = args.timing.is_some().then(|| machine(&args.device, args.calibration.as_deref())).transpose()?;
     let planned = load_planned(&args.input, style)?;
     let module = &planned.module;
@@ -96,27 +99,83 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
         let message = format!("the program needs {need} ({} bytes) of device memory, the arena has {arena} bytes", need.0);
         return Err(Failure::Infeasible { text: message, json: None });
     }
-    let mut inputs = inputs(&args.source, module, args.partitions.into())?;
+    let clock: Option<Arc<dyn Clock>> = args.timing.as_ref().map(|_| Arc::new(Monotonic::new()) as Arc<dyn Clock>);
+    let options = RunOptions { placement: planned.placement.as_ref(), trace: false, fast: args.fast, clock: clock.as_ref() };
+    let outcome = if args.partitions == 1 && args.backend == Backend::Cpu {
+        one(args, module, options, style)?
+    } else {
+        several(args, module, options, style)?
+    };
+    if let (Some(placement), Backend::Cpu) = (&planned.placement, args.backend) {
+        tell(&memory(placement, outcome.high_water));
+    }
+    if let (Some(path), Some(machine)) = (&args.timing, &machine) {
+        tell(&timing::write(path, module, &outcome.timed, machine, args.backend.name())?);
+    }
+    Ok(())
+}
+
+/// Runs one partition with one array at a time outside of the arenas.
+fn one(args: &Args, module: &Module, options: RunOptions<'_>, style: Style) -> Result<Outcome, Failure> {
+    let mut source = streamed(&args.source, module)?;
+    if let Some(path) = &args.save_inputs {
+        let count: usize = module.entry().parameters.iter().map(|&p| module.shapes.leaves(module.instr(p).shape).len()).sum();
+        let arrays = (0..count).map(&mut source).collect::<Result<Vec<_>, _>>().map_err(Failure::Usage)?;
+        write(path, "arg", &arrays)?;
+    }
+    let mut go = |sink: &mut dyn FnMut(usize, Array) -> Result<(), String>| {
+        let _progress = Progress::start("running");
+        offc::interp::run_streamed(module, &mut source, sink, options)
+    };
+    let Some(path) = &args.outputs else {
+        let mut lines = String::new();
+        let outcome = go(&mut |i, array| {
+            lines += &summary(i, &array);
+            Ok(())
+        });
+        let outcome = outcome.map_err(|errors| refused(module, &errors, style))?;
+        return crate::files::print(lines.as_bytes()).map(|()| outcome);
+    };
+    let (pending, outcome) = Pending::fill(path, |out| {
+        let fail = |e: &std::io::Error| Failure::file("write", path, e);
+        let mut writer = npz::Writer::new(out, "out");
+        let mut trouble = None;
+        let result = go(&mut |_, array| {
+            writer.push(&array).map_err(|e| {
+                trouble = Some(fail(&e));
+                "the file of outputs cannot be written".to_string()
+            })
+        });
+        if let Some(trouble) = trouble {
+            return Err(trouble);
+        }
+        let outcome = result.map_err(|errors| refused(module, &errors, style))?;
+        writer.finish().map_err(|e| fail(&e))?;
+        Ok(outcome)
+    })?;
+    pending.commit()?;
+    Ok(outcome)
+}
+
+/// Runs all partitions; the first one's measurements stand for all.
+fn several(args: &Args, module: &Module, options: RunOptions<'_>, style: Style) -> Result<Outcome, Failure> {
+    let inputs = inputs(&args.source, module, args.partitions.into())?;
     if let Some(path) = &args.save_inputs {
         write(path, "arg", &inputs.of[0])?;
     }
-    let clock: Option<Arc<dyn Clock>> = args.timing.as_ref().map(|_| Arc::new(Monotonic::new()) as Arc<dyn Clock>);
-    let options = RunOptions { placement: planned.placement.as_ref(), trace: false, fast: args.fast, clock: clock.as_ref() };
     let progress = Progress::start("running");
-    let result = args.backend.run(module, std::mem::take(&mut inputs.of), options);
+    let result = args.backend.run(module, &inputs.of, options);
     drop(progress);
     let mut outcomes = result.map_err(|errors| refused(module, &errors, style))?;
-    if let (Some(placement), Backend::Cpu) = (&planned.placement, args.backend) {
-        tell(&memory(placement, outcomes[0].high_water));
-    }
-    if let (Some(path), Some(machine)) = (&args.timing, &machine) {
-        tell(&timing::write(path, module, &outcomes[0].timed, machine, args.backend.name())?);
-    }
     let outputs = outputs(module, &inputs, &mut outcomes);
     match &args.outputs {
-        Some(path) => write(path, "out", &outputs),
-        None => crate::files::print(summary(&outputs).as_bytes()),
+        Some(path) => write(path, "out", &outputs)?,
+        None => {
+            let lines: String = outputs.iter().enumerate().map(|(i, array)| summary(i, array)).collect();
+            crate::files::print(lines.as_bytes())?;
+        }
     }
+    Ok(outcomes.swap_remove(0))
 }
 
 fn write(path: &Path, prefix: &str, arrays: &[Array]) -> Result<(), Failure> {
@@ -162,14 +221,11 @@ fn memory(placement: &Placement, used: HighWater) -> String {
     out
 }
 
-/// A line an output: its type and the range of its numbers.
-fn summary(outputs: &[Array]) -> String {
-    let line = |(i, array): (usize, &Array)| {
-        let dims: Vec<String> = array.dims.iter().map(ToString::to_string).collect();
-        let (low, high) = (0..array.len())
-            .map(|i| array.complex(i).0)
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| if v.is_nan() { (v, v) } else { (low.min(v), high.max(v)) });
-        format!("out{i}  {}[{}]  {low} … {high}\n", array.element.name(), dims.join(","))
-    };
-    outputs.iter().enumerate().map(line).collect()
+/// An output's line: its type and the range of its numbers.
+fn summary(i: usize, array: &Array) -> String {
+    let dims: Vec<String> = array.dims.iter().map(ToString::to_string).collect();
+    let (low, high) = (0..array.len())
+        .map(|i| array.complex(i).0)
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| if v.is_nan() { (v, v) } else { (low.min(v), high.max(v)) });
+    format!("out{i}  {}[{}]  {low} … {high}\n", array.element.name(), dims.join(","))
 }

@@ -28,6 +28,32 @@ pub struct Inputs {
     whole: Vec<Vec<usize>>,
 }
 
+/// The inputs of one partition, made or read one by one.
+pub fn streamed(source: &Source, module: &Module) -> Result<Box<dyn FnMut(usize) -> Result<Array, String>>, Failure> {
+    let types = parameter_types(module)?;
+    let Some(path) = &source.inputs else {
+        let seed = source.seed.unwrap_or(0);
+        return Ok(Box::new(move |i| {
+            let (element, dims) = types.get(i).ok_or("there is no such parameter")?;
+            Ok(made(*element, dims, seed, i as u64))
+        }));
+    };
+    let wrong = |why: String| Failure::Usage(format!("cannot read `{}`: {why}", path.display()));
+    let file = std::fs::File::open(path).map_err(|e| Failure::file("read", path, &e))?;
+    let mut archive = npz::Archive::open(std::io::BufReader::new(file)).map_err(wrong)?;
+    let names = archive.names().map(str::to_string).enumerate().map(|(at, name)| (name, at)).collect();
+    let order = numbered(names, "arg", path)?;
+    counted(order.len(), types.len(), path)?;
+    Ok(Box::new(move |i| archive.array(*order.get(i).ok_or("there is no such array")?)))
+}
+
+fn counted(found: usize, expected: usize, path: &Path) -> Result<(), Failure> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!("expected {expected} arrays for the parameters, found {found} in `{}`", path.display())))
+}
+
 /// The inputs of each partition.
 pub fn inputs(source: &Source, module: &Module, partitions: usize) -> Result<Inputs, Failure> {
     let types = parameter_types(module)?;
@@ -38,10 +64,7 @@ pub fn inputs(source: &Source, module: &Module, partitions: usize) -> Result<Inp
     };
     let read = npz::read(&files::read(path)?).map_err(|why| Failure::Usage(format!("cannot read `{}`: {why}", path.display())))?;
     let arrays = numbered(read, "arg", path)?;
-    if arrays.len() != types.len() {
-        let message = format!("expected {} arrays for the parameters, found {} in `{}`", types.len(), arrays.len(), path.display());
-        return Err(Failure::Usage(message));
-    }
+    counted(arrays.len(), types.len(), path)?;
     let mut out = vec![Vec::with_capacity(arrays.len()); partitions];
     for (i, (array, (element, dims))) in arrays.iter().zip(&types).enumerate() {
         let parts = cut(array, *element, dims, partitions).map_err(|why| Failure::Usage(format!("`arg{i}`: {why}")))?;
@@ -52,8 +75,8 @@ pub fn inputs(source: &Source, module: &Module, partitions: usize) -> Result<Inp
     Ok(Inputs { of: out, whole: arrays.into_iter().map(|a| a.dims).collect() })
 }
 
-/// The arrays of an archive in the order of their numbers.
-pub fn numbered(read: Vec<(String, Array)>, prefix: &str, path: &Path) -> Result<Vec<Array>, Failure> {
+/// What an archive has under numbered names, in the order of the numbers.
+fn numbered<T>(read: Vec<(String, T)>, prefix: &str, path: &Path) -> Result<Vec<T>, Failure> {
     let mut arrays = Vec::with_capacity(read.len());
     for (key, array) in read {
         let number: Option<usize> = key.strip_prefix(prefix).and_then(|n| n.parse().ok());

@@ -4,6 +4,7 @@ use super::Action;
 use super::build::{Builder, NodeId, Unsupported, Value};
 use super::dot::{Dot, algorithm_type};
 use super::shape::ArrayType;
+use crate::interp::view::{Access, View};
 use crate::ir::{DotDims, InstrId, Primitive};
 
 fn sizes(values: &[i64]) -> Result<Vec<usize>, Unsupported> {
@@ -35,7 +36,7 @@ impl Builder<'_> {
         rounded: Option<Primitive>,
         lhs: NodeId,
         rhs: NodeId,
-        to: crate::interp::view::View,
+        to: View,
     ) -> Result<(), Unsupported> {
         let (lhs, rhs) = (self.stored(lhs), self.stored(rhs));
         let (lhs_contracting, rhs_contracting) = (sizes(&dims.lhs_contracting)?, sizes(&dims.rhs_contracting)?);
@@ -51,6 +52,14 @@ impl Builder<'_> {
         if to.len() != batch * rows * columns || right.len() != batch * depth * columns {
             return Err("a dot whose dimensions do not fit together".to_string());
         }
+        // Not coalesced: three dimensions, three strides.
+        let matrix = |view: &View, dims: [usize; 3]| {
+            let View { slot, element, dims, strides, base, dynamic } = view.clone().reshape(&dims)?;
+            Some(Access { slot, element, dims, strides, base, dynamic })
+        };
+        let matrices =
+            || [matrix(&left, [batch, rows, depth]), matrix(&right, [batch, depth, columns]), matrix(&to, [batch, rows, columns])];
+        let fast = self.fast.then(matrices);
         self.kernel.actions.push(Action::Dot(Box::new(Dot {
             batch,
             rows,
@@ -60,7 +69,7 @@ impl Builder<'_> {
             right: right.access(),
             to: to.access(),
             rounded,
-            fast: self.fast,
+            fast,
         })));
         Ok(())
     }

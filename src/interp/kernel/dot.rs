@@ -31,8 +31,8 @@ pub struct Dot {
     pub to: Access,
     /// A type that operands are rounded to first.
     pub rounded: Option<Primitive>,
-    /// Whether sums may be made in any order.
-    pub fast: bool,
+    /// If sums may be made in any order: what strides say of the operands and the result as batches of matrices.
+    pub fast: Option<[Option<Access>; 3]>,
 }
 
 /// The type that an algorithm (its number in `PrecisionConfig.Algorithm`) rounds operands to first. Algorithms that make up for
@@ -98,7 +98,7 @@ impl Dot {
             Lane::Complex => Primitive::C128,
         };
         match accumulator {
-            Primitive::F32 if self.fast => super::fast::run(self, frame),
+            Primitive::F32 if self.fast.is_some() => super::fast::run(self, frame),
             Primitive::F32 => self.product::<f32>(
                 frame,
                 accumulator,
