@@ -50,7 +50,7 @@ pub struct Effort {
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { ways: Ways::default(), rounds: 16, moves: 600_000 }
+        Self { ways: Ways::default(), rounds: 28, moves: 600_000 }
     }
 }
 
