@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use offc::driver::{RewriteOptions, Rewritten, Trouble, rewrite};
-use offc::pass::{Infeasible, Pipeline};
+use offc::pass::{HostState, Infeasible, Pipeline};
 use offc::units::Bytes;
 
 use crate::device::MachineArgs;
@@ -44,6 +44,10 @@ pub struct Args {
     memory: Bytes,
     #[command(flatten)]
     machine: MachineArgs,
+    /// Let optimizer state live in host memory between steps: entry parameters that only the update reads, and the outputs that replace them, change
+    /// their memory space. `auto` takes as many as are needed; a regular expression names the parameters that may
+    #[arg(long, value_name = "auto|REGEX")]
+    host_state: Option<HostState>,
     /// GPU memory by which XLA's own rematerialization sets its limit; `none` if it is off or given room by
     /// XLA_FLAGS=--xla_gpu_memory_limit_slop_factor=N [default: the device's]
     #[arg(long, value_name = "SIZE|none")]
@@ -51,7 +55,7 @@ pub struct Args {
     /// Save every decision, with its reason, as JSON
     #[arg(long, value_name = "FILE.json")]
     plan_out: Option<PathBuf>,
-    /// The steps to run, such as `fit{recompute=false},dce` [default: fit,dce]
+    /// The steps to run, such as `fit{recompute=false},dce` [default: loops,fit,dce]
     #[arg(long, value_name = "PIPELINE")]
     passes: Option<Pipeline>,
     /// The form to write, whatever the name [default: as read]
@@ -90,7 +94,8 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     let form = target.form(args.emit, Emit::of(&loaded.form), &loaded.form)?;
     let xla_memory = args.xla_limit.map_or(Some(machine.memory), |XlaLimit(said)| said);
     let (host_memory, pipeline) = (args.machine.host_memory, args.passes.clone());
-    let options = RewriteOptions { machine, memory: args.memory, host_memory, pipeline, xla_memory };
+    let host_state = args.host_state.clone();
+    let options = RewriteOptions { machine, memory: args.memory, host_memory, host_state, pipeline, xla_memory };
     let progress = Progress::start("planning");
     let rewritten = rewrite(&loaded.module, &options).map_err(|t| failure(t, &loaded, args))?;
     let floor = floor(&loaded, &options, &rewritten);
@@ -121,6 +126,14 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
 /// The lowest peak that the same steps find when they are asked for less and less.
 fn floor(loaded: &Loaded, options: &RewriteOptions, rewritten: &Rewritten) -> Option<Bytes> {
     let mut lowest = rewritten.after.device();
+    // What loops hold is searched as a whole each time: one question must do.
+    if rewritten.log.entries.iter().any(|e| e.pass == "loops" && e.changed) {
+        let least = RewriteOptions { memory: Bytes(1), ..options.clone() };
+        return match rewrite(&loaded.module, &least) {
+            Err(Trouble::Infeasible(Infeasible { floor, .. })) => Some(lowest.min(floor)),
+            _ => None,
+        };
+    }
     for _ in 0..ASKS {
         let less = RewriteOptions { memory: Bytes(lowest.get() / 8 * 7), xla_memory: None, ..options.clone() };
         match rewrite(&loaded.module, &less) {
