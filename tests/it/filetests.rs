@@ -122,6 +122,7 @@ fn rewrite(case: &Case) -> Outcome {
             machine: offc::machine::preset("h100-sxm").expect("there is such a preset"),
             memory: arg("--memory").expect("`args:` names the memory").parse().expect("a size"),
             host_memory: None,
+            host_state: arg("--host-state").map(|s| s.parse().expect("`auto` or a pattern")),
             pipeline: arg("--passes").map(|p| p.parse().expect("a pipeline")),
             xla_memory: arg("--xla-limit").map(|size| size.parse().expect("a size")),
         };
