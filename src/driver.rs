@@ -12,7 +12,7 @@ use crate::cost::Prices;
 use crate::diag::Diagnostic;
 use crate::ir::Module;
 use crate::machine::Machine;
-use crate::pass::{Infeasible, Log, PassCx, PassError, Pipeline, run};
+use crate::pass::{HostState, Infeasible, Log, PassCx, PassError, Pipeline, run};
 use crate::passes::{DEFAULT_PIPELINE, passes};
 use crate::plan::Plan;
 use crate::sim::simulate;
@@ -28,6 +28,8 @@ pub struct RewriteOptions {
     pub memory: Bytes,
     /// Pinned host memory that it may take; the machine's limit where nothing is said.
     pub host_memory: Option<Bytes>,
+    /// Which entry parameters may move to host memory with the outputs that replace them; none where nothing is said.
+    pub host_state: Option<HostState>,
     /// The steps; [`DEFAULT_PIPELINE`] where nothing is said.
     pub pipeline: Option<Pipeline>,
     /// Device memory that XLA's own rematerialization reckons with: that of the GPU the program will run on. `None` where XLA's pass is off or allowed
@@ -164,7 +166,8 @@ pub fn rewrite(module: &Module, options: &RewriteOptions) -> Result<Rewritten, T
     }
     let host_memory = options.host_memory.unwrap_or(options.machine.host.pinned);
     let (machine, xla_memory) = (options.machine.clone(), options.xla_memory);
-    let mut cx = PassCx { machine, memory: options.memory, host_memory, xla_memory, tightened: false };
+    let host_state = options.host_state.clone();
+    let mut cx = PassCx { machine, memory: options.memory, host_memory, host_state, xla_memory, tightened: false };
     let mut rewritten = module.clone();
     let log = run(&passes, &mut rewritten, &mut cx).map_err(|stopped| match stopped.error {
         PassError::Infeasible(infeasible) => Trouble::Infeasible(infeasible),

@@ -88,7 +88,7 @@ pub fn rewrite(module: &[u8], options: &str) -> Result<Embedded, Failure> {
     let input = read(module)?;
     let xla_memory = options.xla_limit.then_some(machine.memory);
     let host_memory = options.host_memory.map(|b| b.0);
-    let wanted = RewriteOptions { machine, memory: options.memory.0, host_memory, pipeline, xla_memory };
+    let wanted = RewriteOptions { machine, memory: options.memory.0, host_memory, host_state: None, pipeline, xla_memory };
     let (done, wanted) = fit(&input.module, wanted, options.best_effort)?;
     let changed = done.log.entries.iter().any(|e| e.changed);
     let lowest = if options.floor { floor(&input.module, &wanted, &done) } else { None };

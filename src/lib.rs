@@ -20,6 +20,7 @@ pub mod proto;
 pub mod report;
 pub mod rewrite;
 pub mod sim;
+pub mod solve;
 pub mod text;
 pub mod units;
 pub mod verify;

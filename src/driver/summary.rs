@@ -138,6 +138,14 @@ impl<'r> Summary<'r> {
 /// The lowest device bytes that the same steps find when they are asked for less and less; `None` where they stop for another reason.
 pub fn floor(module: &Module, options: &RewriteOptions, rewritten: &Rewritten) -> Option<Bytes> {
     let mut lowest = rewritten.after.device();
+    // What loops hold is searched as a whole each time: one question must do.
+    if rewritten.log.entries.iter().any(|e| e.pass == "loops" && e.changed) {
+        let least = RewriteOptions { memory: Bytes(1), ..options.clone() };
+        return match rewrite(module, &least) {
+            Err(Trouble::Infeasible(Infeasible { floor, .. })) => Some(lowest.min(floor)),
+            _ => None,
+        };
+    }
     for _ in 0..ASKS {
         let less = RewriteOptions { memory: Bytes(lowest.get() / 8 * 7), xla_memory: None, ..options.clone() };
         match rewrite(module, &less) {

@@ -253,7 +253,14 @@ fn holds(text: &str, percent: u64, pipeline: Option<&str>, tally: &RefCell<Tally
     let mut fitted = None;
     for percent in [percent, percent.midpoint(100), (percent + 300) / 4] {
         let memory = Bytes(need * percent / 100);
-        let options = RewriteOptions { machine: machine.clone(), memory, host_memory: None, pipeline: pipeline.clone(), xla_memory: None };
+        let options = RewriteOptions {
+            machine: machine.clone(),
+            memory,
+            host_memory: None,
+            host_state: None,
+            pipeline: pipeline.clone(),
+            xla_memory: None,
+        };
         match rewrite(&module, &options) {
             Ok(rewritten) => fitted = Some((rewritten.module, memory)),
             Err(Trouble::Infeasible(_)) => continue,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use offc::driver::{RewriteOptions, Summary, Trouble, floor, rewrite};
-use offc::pass::Pipeline;
+use offc::pass::{HostState, Pipeline};
 use offc::units::Bytes;
 
 use crate::device::MachineArgs;
@@ -41,6 +41,10 @@ pub struct Args {
     memory: Bytes,
     #[command(flatten)]
     machine: MachineArgs,
+    /// Let optimizer state live in host memory between steps: entry parameters that only the update reads, and the outputs that replace them, change
+    /// their memory space. `auto` takes as many as are needed; a regular expression names the parameters that may
+    #[arg(long, value_name = "auto|REGEX")]
+    host_state: Option<HostState>,
     /// GPU memory by which XLA's own rematerialization sets its limit; `none` if it is off or given room by
     /// XLA_FLAGS=--xla_gpu_memory_limit_slop_factor=N [default: the device's]
     #[arg(long, value_name = "SIZE|none")]
@@ -48,7 +52,7 @@ pub struct Args {
     /// Save every decision, with its reason, as JSON
     #[arg(long, value_name = "FILE.json")]
     plan_out: Option<PathBuf>,
-    /// The steps to run, such as `fit{recompute=false},dce` [default: fit,dce]
+    /// The steps to run, such as `fit{recompute=false},dce` [default: loops,fit,dce]
     #[arg(long, value_name = "PIPELINE")]
     passes: Option<Pipeline>,
     /// The form to write, whatever the name [default: as read]
@@ -87,7 +91,8 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     let form = target.form(args.emit, Emit::of(&loaded.form), &loaded.form)?;
     let xla_memory = args.xla_limit.map_or(Some(machine.memory), |XlaLimit(said)| said);
     let (host_memory, pipeline) = (args.machine.host_memory, args.passes.clone());
-    let options = RewriteOptions { machine, memory: args.memory, host_memory, pipeline, xla_memory };
+    let host_state = args.host_state.clone();
+    let options = RewriteOptions { machine, memory: args.memory, host_memory, host_state, pipeline, xla_memory };
     let progress = Progress::start("planning");
     let rewritten = rewrite(&loaded.module, &options).map_err(|t| failure(t, &loaded, args))?;
     let floor = floor(&loaded.module, &options, &rewritten);
