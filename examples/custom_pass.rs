@@ -16,10 +16,11 @@ impl Pass for NameOrphans {
     }
 
     fn run(&self, module: &mut Module, _cx: &mut PassCx, log: &mut Log) -> Result<Changed, PassError> {
-        let orphans: Vec<_> = module.entry().order.iter().copied().filter(|&id| module.instr(id).metadata.op_name.is_empty()).collect();
+        let orphans: Vec<_> =
+            module.entry().order.iter().copied().filter(|&id| module.instr(id).attrs.metadata.op_name.is_empty()).collect();
         for &id in &orphans {
             let name = module.instr(id).name.clone();
-            module.instructions[id].metadata.op_name = name;
+            module.instructions[id].attrs.metadata.op_name = name;
         }
         let text = format!("{} instructions named", orphans.len());
         log.entries.push(Entry { pass: self.name(), changed: !orphans.is_empty(), text, plan: None });
