@@ -1,6 +1,6 @@
 //! A pass of one's own in the pipeline: it is distrusted like ours, so the verifier runs after it.
 
-use offc::ir::Module;
+use offc::ir::{InstrId, Module};
 use offc::machine::preset;
 use offc::pass::{Changed, Entry, Log, Pass, PassCx, PassError, run};
 use offc::passes::passes;
@@ -16,11 +16,11 @@ impl Pass for NameOrphans {
     }
 
     fn run(&self, module: &mut Module, _cx: &mut PassCx, log: &mut Log) -> Result<Changed, PassError> {
-        let orphans: Vec<_> =
-            module.entry().order.iter().copied().filter(|&id| module.instr(id).attrs.metadata.op_name.is_empty()).collect();
+        let nameless = |id: &InstrId| module.instr(*id).attrs.metadata.as_ref().is_none_or(|m| m.op_name.is_empty());
+        let orphans: Vec<InstrId> = module.entry().order.iter().copied().filter(nameless).collect();
         for &id in &orphans {
             let name = module.instr(id).name.clone();
-            module.instructions[id].attrs.metadata.op_name = name;
+            module.instructions[id].attrs.metadata.get_or_insert_default().op_name = name;
         }
         let text = format!("{} instructions named", orphans.len());
         log.entries.push(Entry { pass: self.name(), changed: !orphans.is_empty(), text, plan: None });
