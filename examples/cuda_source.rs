@@ -7,6 +7,7 @@ mod arena;
 use std::collections::BTreeSet;
 
 use offc::analysis::settle::settle;
+use offc::cuda::program::align;
 use offc::cuda::{Program, Source};
 
 fn main() {
@@ -18,7 +19,7 @@ fn main() {
             Err(errors) => panic!("{path}: {errors:?}"),
         };
         let module = settle(&module).unwrap_or(module);
-        let placement = arena::placement(&module);
+        let placement = align(&arena::placement(&module));
         let (program, errors) = Program::parts(&module, &placement);
         let reasons: BTreeSet<&str> = errors.iter().map(|e| &*e.message).collect();
         eprintln!("{path}: {} kernels, {} instructions without one", program.source.kernels.len(), errors.len());

@@ -26,6 +26,7 @@ use std::cell::OnceCell;
 pub use aliases::{Buffer, BufferKind, Buffers};
 pub use assignment::Assignment;
 pub use heap_run::HeapEvent;
+pub use inplace::in_place_pairs;
 pub use live::LiveRange;
 pub use memory::{Curve, Memory};
 pub use schedule::{Schedule, Time};

@@ -1,11 +1,15 @@
 //! Runs a program on a GPU: CUDA C for every instruction, and a driver that launches it.
 //!
 //! [`lower::compile`] writes kernels from the program alone; it shares nothing with the interpreter, which judges it.
+//! [`Program`] is a module's list of steps, [`backend`] carries it out: the host queues work on three streams and decides nothing but loops.
 //! The text has no include files and depends on nothing but the program: equal programs give equal bytes.
 
+pub mod backend;
 mod contract;
+mod driver;
 mod emit;
 mod graph;
+mod layout;
 mod lower;
 pub mod program;
 mod pull;

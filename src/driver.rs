@@ -1,5 +1,9 @@
 //! Options and the default pipeline, readable top to bottom.
 
+mod summary;
+
+pub use summary::{Recomputes, Side, Summary, Transfers, floor};
+
 use serde::Serialize;
 
 use crate::analysis::remat::RematTracker;
@@ -8,7 +12,7 @@ use crate::cost::Prices;
 use crate::diag::Diagnostic;
 use crate::ir::Module;
 use crate::machine::Machine;
-use crate::pass::{Infeasible, Log, PassCx, PassError, Pipeline, run};
+use crate::pass::{HostState, Infeasible, Log, PassCx, PassError, Pipeline, run};
 use crate::passes::remat_scan::{self, Expectation, Expected};
 use crate::passes::{DEFAULT_PIPELINE, UNOPTIMIZED_PIPELINE, passes};
 use crate::plan::Plan;
@@ -25,6 +29,8 @@ pub struct RewriteOptions {
     pub memory: Bytes,
     /// Pinned host memory that it may take; the machine's limit where nothing is said.
     pub host_memory: Option<Bytes>,
+    /// Which entry parameters may move to host memory with the outputs that replace them; none where nothing is said.
+    pub host_state: Option<HostState>,
     /// The steps; [`DEFAULT_PIPELINE`] where nothing is said.
     pub pipeline: Option<Pipeline>,
     /// For a program before optimization, the compiled form of the same program: its memory and times are what is planned on.
@@ -201,8 +207,9 @@ pub fn rewrite(module: &Module, options: &RewriteOptions) -> Result<Rewritten, T
     }
     let host_memory = options.host_memory.unwrap_or(options.machine.host.pinned);
     let (machine, xla_memory) = (options.machine.clone(), options.xla_memory);
-    let mut cx =
-        PassCx { machine, memory: options.memory, host_memory, xla_memory, tightened: false, truth: options.truth.clone().map(Box::new) };
+    let truth = options.truth.clone().map(Box::new);
+    let host_state = options.host_state.clone();
+    let mut cx = PassCx { machine, memory: options.memory, host_memory, host_state, truth, xla_memory, tightened: false };
     let mut rewritten = module.clone();
     let log = run(&passes, &mut rewritten, &mut cx).map_err(|stopped| match stopped.error {
         PassError::Infeasible(infeasible) => Trouble::Infeasible(infeasible),

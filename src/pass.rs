@@ -41,11 +41,32 @@ pub struct PassCx {
     pub host_memory: Bytes,
     /// For a program before optimization, the compiled form of the same program.
     pub truth: Option<Box<Module>>,
+    /// Which entry parameters may move to host memory, with the outputs that replace them; `None` leaves the signature alone.
+    pub host_state: Option<HostState>,
     /// Device memory that XLA's own rematerialization reckons with: what is planned stays below its limit where that is possible. `None` where XLA's
     /// pass does not run.
     pub xla_memory: Option<Bytes>,
     /// Whether a plan was made tighter for it.
     pub tightened: bool,
+}
+
+/// Which entry parameters may move to host memory.
+#[derive(Clone, Debug)]
+pub enum HostState {
+    /// Any that only an update reads.
+    Auto,
+    /// Of these, those whose name (or framework's name) the pattern finds.
+    Matching(regex_lite::Regex),
+}
+
+impl std::str::FromStr for HostState {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            _ => regex_lite::Regex::new(text).map(Self::Matching).map_err(|e| format!("expected `auto` or a regular expression: {e}")),
+        }
+    }
 }
 
 /// Why a pass stops the pipeline.

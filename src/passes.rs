@@ -1,18 +1,29 @@
 //! The steps of a rewrite, by name.
 
 pub mod dce;
+pub mod drop_carried;
 pub mod fit;
+pub mod fuse_again;
+mod inline;
+pub mod joint;
 pub mod recompute_stack;
 pub mod remat_scan;
+mod row_kernels;
+pub mod sink_invariant;
 pub mod sink_update;
+mod stacks;
+mod stream_state;
 pub mod trim_outputs;
 
+use rustc_hash::FxHashSet;
+
 use crate::analysis::loops::Loop;
+use crate::ir::{InstrId, Module};
 use crate::pass::{Pass, Pipeline, PipelineError, Stage};
 use crate::rewrite::LoopHandle;
 
 /// The pipeline that runs where the user names none.
-pub const DEFAULT_PIPELINE: &str = "sink-update,fit,dce";
+pub const DEFAULT_PIPELINE: &str = "loops,fit,dce";
 
 /// The pipeline that runs on a program without a schedule.
 pub const UNOPTIMIZED_PIPELINE: &str = "remat-scan,dce";
@@ -20,6 +31,8 @@ pub const UNOPTIMIZED_PIPELINE: &str = "remat-scan,dce";
 /// Names and one-line descriptions of all passes.
 pub const PASSES: &[(&str, &str)] = &[
     ("fit", "offload and recompute values until the program fits the budget; options offload=BOOL, recompute=BOOL"),
+    ("loops", "choose among the passes for loops below until the program fits"),
+    ("offload-stack", "move what a loop saves for a later loop to the host, row by row"),
     ("recompute-stack", "drop what a loop saves for a later loop, and make it again there"),
     (
         "remat-scan",
@@ -27,6 +40,9 @@ pub const PASSES: &[(&str, &str)] = &[
     ),
     ("trim-outputs", "take outputs that nobody reads out of multi-output fusions"),
     ("sink-update", "move optimizer updates into the loop that makes their gradient"),
+    ("sink-invariant", "make masks and other constants where loops read them"),
+    ("fuse-again", "move new and cloned elementwise fusions into their readers"),
+    ("drop-carried", "take out of loops what they carry for nobody"),
     ("dce", "remove what nobody reads"),
 ];
 
@@ -53,10 +69,18 @@ fn pass(stage: &Stage) -> Result<Box<dyn Pass>, PipelineError> {
             }
             Ok(Box::new(fit))
         }
-        "recompute-stack" => match stage.options.first() {
-            Some((key, _)) => Err(unknown(key)),
-            None => Ok(Box::new(recompute_stack::RecomputeStack)),
-        },
+        "recompute-stack" | "offload-stack" => {
+            let recompute = stage.name == "recompute-stack";
+            let mut pass = recompute_stack::RecomputeStack { recompute, offload: !recompute };
+            for (key, value) in &stage.options {
+                let flag = value.parse().map_err(|_| PipelineError(format!("expected `true` or `false` for `{key}`, found `{value}`")));
+                match key.as_str() {
+                    "offload" if recompute => pass.offload = flag?,
+                    _ => return Err(unknown(key)),
+                }
+            }
+            Ok(Box::new(pass))
+        }
         "remat-scan" => {
             let mut remat = remat_scan::RematScan::default();
             for (key, value) in &stage.options {
@@ -71,23 +95,41 @@ fn pass(stage: &Stage) -> Result<Box<dyn Pass>, PipelineError> {
             }
             Ok(Box::new(remat))
         }
-        "trim-outputs" => match stage.options.first() {
+        name if let Some(pass) = plain(name) => match stage.options.first() {
             Some((key, _)) => Err(unknown(key)),
-            None => Ok(Box::new(trim_outputs::TrimOutputs)),
-        },
-        "sink-update" => match stage.options.first() {
-            Some((key, _)) => Err(unknown(key)),
-            None => Ok(Box::new(sink_update::SinkUpdate)),
-        },
-        "dce" => match stage.options.first() {
-            Some((key, _)) => Err(unknown(key)),
-            None => Ok(Box::new(dce::Dce)),
+            None => Ok(pass),
         },
         name => {
             let known: Vec<&str> = PASSES.iter().map(|p| p.0).collect();
             Err(PipelineError(format!("there is no pass `{name}`; there are {}", known.join(", "))))
         }
     }
+}
+
+/// A pass without options.
+fn plain(name: &str) -> Option<Box<dyn Pass>> {
+    match name {
+        "loops" => Some(Box::new(joint::LoopMemory)),
+        "trim-outputs" => Some(Box::new(trim_outputs::TrimOutputs)),
+        "sink-update" => Some(Box::new(sink_update::SinkUpdate)),
+        "sink-invariant" => Some(Box::new(sink_invariant::SinkInvariant)),
+        "fuse-again" => Some(Box::new(fuse_again::FuseAgain)),
+        "drop-carried" => Some(Box::new(drop_carried::DropCarried)),
+        "dce" => Some(Box::new(dce::Dce)),
+        _ => None,
+    }
+}
+
+/// Everything that a value is made of within its computation, and itself.
+fn closure(module: &Module, value: InstrId) -> FxHashSet<InstrId> {
+    let mut needed = FxHashSet::default();
+    let mut stack = vec![value];
+    while let Some(id) = stack.pop() {
+        if needed.insert(id) {
+            stack.extend_from_slice(&module.instr(id).operands);
+        }
+    }
+    needed
 }
 
 /// What `rewrite` needs to know of a loop that `analysis` has read.

@@ -4,14 +4,10 @@
 
 mod decision;
 mod model;
-mod propose;
 mod pure;
-mod search;
-mod slots;
-mod state;
 
 pub use decision::{ChainItem, Decision, PLAN_VERSION, Plan, Residence, Send, ValueName};
 pub use model::{Model, model};
 pub use pure::is_pure;
-pub use search::{Found, search};
-pub use state::Ways;
+
+pub use crate::solve::{Found, Ways, search};

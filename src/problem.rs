@@ -4,7 +4,9 @@
 //! [`Solution`] says what leaves, what is made again and when; [`check`] replays a solution, sharing nothing with whoever found it.
 
 mod check;
+mod json;
 mod model;
 
 pub use check::{Checked, Violation, check};
+pub use json::parse;
 pub use model::{Choice, How, Instant, Link, Links, Problem, Recipe, Sent, Solution, Step, Value, ValueIndex};

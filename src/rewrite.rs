@@ -8,5 +8,6 @@ mod recompute;
 mod resolve;
 
 pub use apply::{Applied, ApplyError, apply};
+pub use copies::{Copy, define_copy};
 pub use fused::FusedBuilder;
 pub use loop_edit::{LoopEdit, LoopHandle, NewElement, define_take};

@@ -8,6 +8,7 @@ Run by scripts/oracle-check. Needs the corpus (../shared/corpus) and XLA's devic
     rewrites      each module of REWRITES at its budget, twice: both outputs are byte-identical; either refused with a floor (exit 1), or
                   XLA accepts it with exactly the device bytes that were promised and not above the budget; host bytes are in use;
                   the judge's step time against the original's
+    --long        the table of scanned steps and their state: promised bytes, XLA's bytes, the judge's time against the original's
     tracker       (without --quick) each module of TRACKED, rewritten to its budget for a GPU on which XLA's own rematerialization has that budget as
                   its limit: XLA adds no clone and no copy there, and assigns the bytes that were promised; with 1 MiB less than the
                   predicted tracker needs, it does act
@@ -23,6 +24,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "../.."))
@@ -39,6 +41,23 @@ REWRITES = [
     ("gpt3_1b3_full", "21GiB", False, None),
 ]
 
+# With --long: module, budget, further arguments, step in milliseconds at most by the judge, or as a ratio to the original's where below 10
+LONG = [
+    ("gpt3_1b3_none", "40GiB", [], 300),
+    ("gpt3_1b3_none", "24GiB", [], 280),
+    ("gpt3_1b3_full", "18.6GiB", [], 1.01),
+    ("gpt3_1b3_full", "13GiB", ["--host-state", "auto"], 1.05),
+    ("gpt3_1b3_dots", "22.5GiB", [], 1.02),
+    ("gpt3_13b_none_fsdp8", "76GiB", [], 1.0),
+    ("gpt3_13b_none_fsdp8", "40GiB", [], 1.0),
+    ("gpt3_13b_none_fsdp8", "29GiB", [], 1.0),
+    ("gpt3_175b_none_fsdp64", "76GiB", [], 1.0),
+    ("gpt3_175b_full_fsdp64", "31GiB", ["--host-state", "auto"], 1.02),
+    ("llama3_8b_fsdp8", "26GiB", ["--host-state", "auto"], 1.03),
+    ("gpt3_760m_unrolled_none", "5.1GiB", [], None),
+    ("vit_b16", "4.73GiB", [], None),
+    ("maxtext_llama2_1gpu", "17.46GiB", [], None),
+]
 # module, budget
 TRACKED = [("gpt3_760m_unrolled_none", "5GiB"), ("vit_b16", "5GiB")]
 
@@ -132,6 +151,46 @@ def rewrite(name, budget, must, limit, known, folder):
     return row, bool(wrong)
 
 
+def long_table(wanted, known, folder):
+    """The loops' table, one row a line as it comes; returns how many targets were missed."""
+    print(f"{'module':24} {'budget':>8} {'before':>7} {'promised':>8} {'by XLA':>7} {'host':>6} {'ms':>8} {'of':>8} {'most':>6} {'s':>5}  verdict (GiB; milliseconds by the judge)")
+    missed = 0
+    for name, budget, args, most in LONG:
+        if not wanted(name):
+            continue
+        source, out = os.path.join(CORPUS, name + ".pb"), os.path.join(folder, f"{name}.{budget}.pb")
+        began = time.monotonic()
+        r = offc("rewrite", source, "-o", out, "--device", "h100-sxm", "--memory", budget, "--json", *args, ok=(0, 1))
+        took = time.monotonic() - began
+        before, asked = device(known[name]) / GIB, float(re.match(r"[\d.]+", budget).group())
+        original = known[name]["judge"]["step_us"] / 1e3
+        limit = most * original if most and most < 10 else most
+        if r.returncode == 1:
+            missed += 1
+            print(f"{name:24} {budget:>8} {before:7.2f} {'-':>8} {'-':>7} {'-':>6} {'-':>8} {original:8.1f} {'-':>6} {took:5.1f}  refused: floor {json.loads(r.stderr)['floor'] / GIB:.2f} GiB", flush=True)
+            continue
+        promised = json.loads(r.stderr)["after"]["device"]
+        try:
+            got = xla_bytes(out, known[name]["partitions"])
+        except (Wrong, subprocess.SubprocessError) as e:
+            missed += 1
+            print(f"{name:24} {budget:>8} XLA refuses: {e}", flush=True)
+            continue
+        text = out[:-3] + ".hlo"
+        oracle("convert", out, text)
+        ratio, _ = judge(text, os.path.join(CORPUS, name + ".hlo"))
+        step = ratio * original
+        wrong = []
+        if device(got) / GIB > asked: wrong.append("over the budget")
+        if abs(device(got) / promised - 1) > 0.005: wrong.append("not the bytes promised")
+        if limit and step > limit: wrong.append("too slow")
+        if took > 10: wrong.append("took too long")
+        missed += bool(wrong)
+        most_ms = f"{limit:6.0f}" if limit else "     -"
+        print(f"{name:24} {budget:>8} {before:7.2f} {promised / GIB:8.2f} {device(got) / GIB:7.2f} {host(got) / GIB:6.2f} {step:8.1f} {original:8.1f} {most_ms} {took:5.1f}  {', '.join(wrong) or 'met'}", flush=True)
+    return missed
+
+
 def added(before, after):
     """Clones that rematerialization made, and copies, in the second text that the first has not."""
     names = lambda text: set(re.findall(r"^\s+(?:ROOT )?%?([\w.\-]+) = ", text, re.M))
@@ -173,9 +232,17 @@ def main():
     p.add_argument("--only", action="append", default=[], help="only modules whose name contains this")
     p.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     p.add_argument("--keep", help="leave the files in this folder")
+    p.add_argument("--long", action="store_true", help="only the table of scanned steps and their state, with promised bytes, XLA's bytes and the judge's time")
     a = p.parse_args()
     known = json.load(open(os.path.join(CORPUS, "xla.json")))
     wanted = lambda name: not a.only or any(o in name for o in a.only)
+    if a.long:
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = a.keep or scratch
+            os.makedirs(folder, exist_ok=True)
+            missed = long_table(wanted, known, folder)
+        print(f"\n{missed} targets missed" if missed else "\nall met")
+        return 1 if missed else 0
     ways = ["proto-text-proto"] if a.quick else ["proto-text-proto", "proto", "text"]
     failed = 0
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:

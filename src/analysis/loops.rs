@@ -1,14 +1,14 @@
 //! What loops carry: counters, invariants, and *stacks*, which a loop fills slice by slice and another reads.
 //!
 //! A `while` carries a tuple. Each element is one of: *linear* (an integer that grows by a constant), *invariant* (passed on unchanged), a
-//! *stack* (written only by one dynamic-update-slice of a full leading row at an index linear in the iteration), or anything else. Indices are told in
+//! *stack* (written only by one dynamic-update-slice of a full row at an index linear in the iteration), or anything else. Indices are told in
 //! terms of the iteration, counted from 0 ([`Index`]), so that loops with different counters can be compared. Source: the scalar
 //! evolution of Bachmann, Wang, Zima, "Chains of recurrences", ISSAC 1994, in its simplest case. Cost: linear in the bodies.
 
 mod access;
 mod affine;
 
-pub use access::{Access, Read, Write};
+pub use access::{Access, Read, Rows, Write};
 pub use affine::Index;
 
 use affine::{Affine, Scope};

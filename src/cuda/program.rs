@@ -7,6 +7,7 @@
 use rustc_hash::FxHashMap;
 
 use super::emit::Memory;
+pub use super::layout::{aliases, align, arrange, logical};
 use super::lower::{self, Code};
 use super::source::Source;
 use super::types::Ty;
@@ -52,7 +53,8 @@ pub struct Place {
 }
 
 impl Place {
-    fn overlaps(&self, other: &Self) -> bool {
+    /// Whether they share a byte.
+    pub fn overlaps(&self, other: &Self) -> bool {
         self.arena == other.arena && self.offset < other.offset + other.bytes && other.offset < self.offset + self.bytes
     }
 }
@@ -523,59 +525,10 @@ impl Builder<'_> {
     }
 }
 
-/// Pairs of an operand and a result that share bytes, and whether they begin at the same byte.
-pub fn aliases(operands: &[Place], results: &[Place]) -> Vec<(usize, usize, bool)> {
-    let mut out = Vec::new();
-    for (o, result) in results.iter().enumerate() {
-        for (p, operand) in operands.iter().enumerate() {
-            if operand.overlaps(result) {
-                out.push((p, o, operand.offset == result.offset));
-            }
-        }
-    }
-    out
-}
-
 fn stream_between(from: ArenaKind, to: ArenaKind) -> Stream {
     match (from, to) {
         (ArenaKind::Device, ArenaKind::Host) => Stream::ToHost,
         (ArenaKind::Host, ArenaKind::Device) => Stream::ToDevice,
         _ => Stream::Compute,
     }
-}
-
-/// An array's bytes in the order of a layout.
-pub fn arrange(array: &Array, ty: &Ty) -> Vec<u8> {
-    let mut out = vec![0; array.data.len()];
-    let width = array.width();
-    for (logical, physical) in offsets(ty).enumerate() {
-        out[physical * width..][..width].copy_from_slice(array.element_bytes(logical));
-    }
-    out
-}
-
-/// The array whose bytes lie in the order of a layout.
-pub fn logical(bytes: &[u8], ty: &Ty) -> Array {
-    let dims: Vec<usize> = ty.dims.iter().map(|&d| usize::try_from(d).unwrap_or(0)).collect();
-    let mut out = Array::zeros(ty.element, &dims);
-    let width = out.width();
-    for (logical, physical) in offsets(ty).enumerate() {
-        out.data[logical * width..][..width].copy_from_slice(&bytes[physical * width..][..width]);
-    }
-    out
-}
-
-/// The offset in memory of each element in the logical order.
-fn offsets(ty: &Ty) -> impl Iterator<Item = usize> + use<> {
-    let (dims, strides) = (ty.dims.clone(), ty.strides());
-    let total = usize::try_from(ty.elements()).unwrap_or(0);
-    (0..total).map(move |mut linear| {
-        let mut at = 0;
-        for (&size, &stride) in dims.iter().zip(&strides).rev() {
-            let size = usize::try_from(size).unwrap_or(1).max(1);
-            at += linear % size * usize::try_from(stride).unwrap_or(0);
-            linear /= size;
-        }
-        at
-    })
 }

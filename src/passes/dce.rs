@@ -52,7 +52,7 @@ pub fn dce(module: &mut Module) -> usize {
 fn one(module: &mut Module, comp: CompId) -> usize {
     let computation = module.comp(comp);
     let mut live = EntityMap::<InstrId, bool>::with_default(false);
-    let keeps = |id: InstrId| id == computation.root || stays(&module.instr(id).op);
+    let keeps = |id: InstrId| id == computation.root || stays(module, id);
     let mut stack: Vec<InstrId> = computation.order.iter().copied().filter(|&id| keeps(id)).collect();
     while let Some(id) = stack.pop() {
         if !std::mem::replace(&mut live[id], true) {
@@ -72,15 +72,17 @@ fn one(module: &mut Module, comp: CompId) -> usize {
     dead.len()
 }
 
-/// Whether an instruction stays though nobody reads it: it is part of the signature, or somebody outside notices that it runs.
-fn stays(op: &Op) -> bool {
-    match op {
+/// Whether an instruction stays though nobody reads it: it is part of the signature, or somebody outside notices that it runs. What an
+/// asynchronous pair wraps decides for the pair.
+pub(super) fn stays(module: &Module, id: InstrId) -> bool {
+    match &module.instr(id).op {
+        Op::AsyncStart(wrapped) | Op::AsyncUpdate(wrapped) | Op::AsyncDone(wrapped) => {
+            let inner = &module.comp(wrapped.calls).order;
+            inner.iter().any(|&i| !matches!(module.instr(i).op, Op::Parameter { .. }) && stays(module, i))
+        }
         Op::Parameter { .. }
         | Op::Collective(_)
         | Op::CollectiveDone(_)
-        | Op::AsyncStart(_)
-        | Op::AsyncUpdate(_)
-        | Op::AsyncDone(_)
         | Op::CopyStart { .. }
         | Op::CopyDone
         | Op::Send(_)

@@ -3,8 +3,9 @@
 //! # What it does
 //! A stack that one loop fills row by row and a later loop reads row by row disappears from both. In the reading loop the instructions
 //! that made the row are cloned just before their first reader, fed from stacks that stay, loop invariants, and rows of what both
-//! loops read; where the layer's input is needed and no stack holds it, a stack for it is added. Stacks are dropped one at a time, the one that
-//! loses least time for the bytes it frees first, each measured on the rewritten program, until the budget is met.
+//! loops read; where the layer's input is needed and no stack holds it, a stack for it is added. A value may also be saved in a stack in host
+//! memory, written and read by asynchronous copies of rows (*offload-stack*). Which values are saved where is a minimum cut through the producing body, for
+//! a price of device bytes that rises until the budget is met; each cut is carried out and measured on the rewritten program.
 //!
 //! # When it helps
 //! Scanned layers without a checkpoint policy: the stacks are most of the peak.
@@ -22,102 +23,132 @@
 //! Stacks that anything but the two loops touches, rows made by instructions that are not pure, or from other carried values.
 //!
 //! # Cost
-//! O(stacks²) rewrites and measurements of the module.
+//! Some tens of minimum cuts, and as many rewrites and measurements of the module.
 //!
 //! # Source
-//! Griewank and Walther, "Algorithm 799: revolve", TOMS 2000, for the trade; Jain et al., "Checkmate", MLSys 2020, for choosing what to keep.
+//! Zheng et al., the min-cut partitioner of PyTorch's AOTAutograd; Griewank and Walther, "Algorithm 799: revolve", TOMS 2000, for the trade; Jain et al., "Checkmate", MLSys 2020, for choosing what to keep.
 
+mod flow;
+mod graph;
 mod make;
 mod pair;
-mod rows;
+mod readers;
+mod same;
 
-use crate::analysis::Analyses;
+use rustc_hash::FxHashSet;
+
 use crate::cost::Prices;
 use crate::ir::Module;
+use crate::machine::Machine;
 use crate::pass::{Changed, Entry, Log, Pass, PassCx, PassError};
-use crate::sim::simulate;
-use crate::units::Bytes;
 
-use pair::{Pair, pairs};
+use super::drop_carried::sweep;
+use super::joint::{self, Search};
+pub(in crate::passes) use graph::Choice;
+use graph::{Costs, Graph};
+use make::Stuck;
+use pair::pairs;
 
-/// See the module's description.
+/// See the module's description. With `recompute` off it is the pass `offload-stack`.
 #[derive(Clone, Copy, Debug)]
-pub struct RecomputeStack;
+pub struct RecomputeStack {
+    /// Whether rows may be made again.
+    pub recompute: bool,
+    /// Whether rows may be saved in host memory.
+    pub offload: bool,
+}
 
 impl Pass for RecomputeStack {
     fn name(&self) -> &'static str {
-        "recompute-stack"
+        if self.recompute { "recompute-stack" } else { "offload-stack" }
     }
     fn run(&self, module: &mut Module, cx: &mut PassCx, log: &mut Log) -> Result<Changed, PassError> {
-        let dropped = drop_stacks(module, cx);
-        let names: Vec<&str> = dropped.iter().map(String::as_str).collect();
-        let text = format!("{} stacks dropped and made again in the loop that reads them: {}", names.len(), names.join(", "));
-        log.entries.push(Entry { pass: self.name(), changed: !names.is_empty(), text, plan: None });
-        Ok(Changed::from(!dropped.is_empty()))
+        let ways = Ways { recompute: self.recompute, offload: self.offload };
+        let search = Search { stacks: ways, updates: false, fuse: false };
+        let Some(found) = joint::search(module, cx, search) else { return Ok(Changed::No) };
+        log.entries.push(Entry { pass: self.name(), changed: true, text: found.done.to_string(), plan: None });
+        *module = found.module;
+        Ok(Changed::Yes)
     }
 }
 
-/// A measured program.
-struct Trial {
-    module: Module,
-    device: u64,
-    step: f64,
+/// What may be done with rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ways {
+    pub recompute: bool,
+    pub offload: bool,
 }
 
-/// Drops stacks until `module` fits, or none is left whose dropping helps; returns their names. One pair of loops after the other.
-fn drop_stacks(module: &mut Module, cx: &PassCx) -> Vec<String> {
-    let mut dropped = Vec::new();
-    let count = pairs(module).len();
-    for n in 0..count {
-        let before = measure(module.clone(), cx);
-        let Some(pair) = pairs(module).into_iter().nth(n) else { break };
-        let (set, best) = choose(&before, &pair, cx);
-        dropped.extend(set.iter().map(|&s| module.instr(pair.stacks[s].made).name.to_string()));
-        *module = best.module;
-    }
-    dropped
+/// What was done with the stacks of all pairs of loops.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Restacked {
+    /// Stacks that went.
+    pub dropped: usize,
+    /// New stacks in device memory.
+    pub device: usize,
+    /// New stacks in host memory.
+    pub host: usize,
+    /// A number that tells choices apart.
+    pub signature: Vec<(usize, graph::Choice)>,
 }
 
-fn measure(module: Module, cx: &PassCx) -> Trial {
-    let device = Analyses::new(&module).memory().device_bytes();
-    let step = simulate(&module, &cx.machine, &Prices::new(&module, &cx.machine)).step.as_f64();
-    Trial { module, device, step }
+/// The choices that a price of device bytes and one of link bytes (in nanoseconds each) lead to, without carrying them out: equal ones
+/// need no second look.
+pub(super) fn choices(prepared: &[Prepared], machine: &Machine, price: (f64, Option<f64>), ways: Ways) -> Vec<(usize, graph::Choice)> {
+    let costs = Costs { device: price.0, host: price.1.filter(|_| ways.offload), recompute: ways.recompute };
+    let choose = |(n, p): (usize, &Prepared)| (n, p.graph.choose(&p.pair, machine, costs, &p.banned));
+    prepared.iter().enumerate().map(choose).collect()
 }
 
-/// The set of stacks to drop, grown one by one: each time the one that loses least time for the bytes that it frees.
-fn choose(before: &Trial, pair: &Pair, cx: &PassCx) -> (Vec<usize>, Trial) {
-    let mut set: Vec<usize> = Vec::new();
-    let mut now = Trial { module: before.module.clone(), device: before.device, step: before.step };
-    let mut left: Vec<usize> = (0..pair.stacks.len()).collect();
-    while Bytes(now.device) > cx.memory {
-        let mut best: Option<(f64, usize, Trial)> = None;
-        for &n in &left {
-            let mut with: Vec<usize> = set.clone();
-            with.push(n);
-            with.sort_unstable();
-            let Some(trial) = attempt(&before.module, pair, &with, cx) else { continue };
-            if trial.device >= now.device {
-                continue;
-            }
-            let score = (trial.step - now.step) / (now.device - trial.device) as f64;
-            if best.as_ref().is_none_or(|(s, ..)| score < *s) {
-                best = Some((score, n, trial));
-            }
+/// A pair of loops with what its rows are made of.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pair: pair::Pair,
+    graph: Graph,
+    reuse: rustc_hash::FxHashMap<crate::ir::InstrId, crate::ir::InstrId>,
+    /// Values that turned out not to be there in time.
+    banned: FxHashSet<crate::ir::InstrId>,
+}
+
+/// All pairs of loops of a module, ready for choices. Pairs that share a loop with an earlier one are left out.
+pub(super) fn prepare(module: &Module, machine: &Machine) -> Vec<Prepared> {
+    let prices = Prices::new(module, machine);
+    let mut seen = FxHashSet::default();
+    let mut out = Vec::new();
+    for pair in pairs(module) {
+        if !seen.insert(pair.producer.instr) || !seen.insert(pair.consumer.instr) {
+            continue;
         }
-        let Some((_, n, trial)) = best else { break };
-        set.push(n);
-        set.sort_unstable();
-        left.retain(|&l| l != n);
-        now = trial;
+        let Some(rows) = graph::rows(module, &pair) else { continue };
+        let reuse = same::gathered_again(module, &pair, &rows);
+        let there = reuse.keys().copied().collect();
+        let graph = Graph::of(module, &pair, rows, &prices, machine, &there);
+        out.push(Prepared { pair, graph, reuse, banned: FxHashSet::default() });
     }
-    (set, now)
+    out
 }
 
-fn attempt(module: &Module, pair: &Pair, set: &[usize], cx: &PassCx) -> Option<Trial> {
+/// Carries choices out on a copy; on failure the value that was not there in time is banned for next time.
+pub(super) fn carry_out(module: &Module, prepared: &mut [Prepared], choices: &[(usize, graph::Choice)]) -> Option<(Module, Restacked)> {
     let mut rewritten = module.clone();
-    make::drop_set(&mut rewritten, pair, set)?;
-    super::dce::dce(&mut rewritten);
-    super::trim_outputs::trim_outputs(&mut rewritten);
-    super::dce::dce(&mut rewritten);
-    Some(measure(rewritten, cx))
+    let mut done = Restacked { signature: choices.to_vec(), ..Restacked::default() };
+    for (n, choice) in choices {
+        if choice.drop.is_empty() && choice.device.is_empty() && choice.host.is_empty() {
+            continue;
+        }
+        let this = &mut prepared[*n];
+        match make::carry_out(&mut rewritten, &this.pair, &this.graph, choice, &this.reuse) {
+            Ok(()) => {}
+            Err(Stuck::Value(value)) => {
+                this.banned.insert(value);
+                return None;
+            }
+            Err(Stuck::Other) => return None,
+        }
+        done.dropped += choice.drop.len();
+        done.device += choice.device.len();
+        done.host += choice.host.len();
+    }
+    sweep(&mut rewritten);
+    Some((rewritten, done))
 }

@@ -29,13 +29,18 @@
 //! # Source
 //! Lv et al., "Full Parameter Fine-tuning for Large Language Models with Limited Resources" (LOMO), 2023, does it by hand in a framework.
 
+mod row;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::loops::{Access, Kind, Loop, Loops, Write};
 use crate::analysis::{Analyses, Users};
-use crate::ir::{Dim, Insertion, InstrId, Instruction, Module, Op};
+use crate::ir::{CompId, Dim, HOST, Insertion, InstrId, Instruction, Module, Op, Primitive};
 use crate::pass::{Changed, Entry, Log, Pass, PassCx, PassError};
-use crate::rewrite::{FusedBuilder, LoopEdit, LoopHandle, NewElement, define_take};
+use crate::rewrite::{LoopEdit, LoopHandle, NewElement, define_take};
+
+use super::stacks::{asynchronous, row_number, slice_row, top, write_row};
+use row::row_fusion;
 
 /// See the module's description.
 #[derive(Clone, Copy, Debug)]
@@ -58,13 +63,41 @@ impl Pass for SinkUpdate {
 
 /// Moves every update that can be moved; returns how many.
 pub fn sink_updates(module: &mut Module) -> usize {
+    sink_hosted(module, &FxHashSet::default())
+}
+
+/// Moves every update that can be moved, with the states of the entry parameters `hosted` in host memory where that can be: their rows come in at
+/// the top of the iteration and leave after the update. Those parameters and the outputs that replace them change their memory space.
+pub(super) fn sink_hosted(module: &mut Module, hosted: &FxHashSet<i64>) -> usize {
     let mut count = 0;
-    while let Some(sink) = find(module) {
+    while let Some(mut sink) = find(module) {
+        for state in &mut sink.states {
+            let Op::Parameter { number } = module.instr(state.parameter).op else { continue };
+            state.hosted = hosted.contains(&number) && state.element.is_none() && sink.index.is_some() && !state.read_later;
+        }
         apply(module, &sink);
         super::dce::dce(module);
         count += 1;
     }
     count
+}
+
+/// States that an update in a loop could stream from the host: parameter numbers with their bytes, those whose update comes first in the body first.
+pub(super) fn streamable(module: &Module) -> Vec<(i64, u64)> {
+    let mut module = module.clone();
+    let mut out: Vec<(usize, usize, i64, u64)> = Vec::new();
+    while let Some(sink) = find(&module) {
+        for state in sink.states.iter().filter(|s| s.element.is_none() && !s.read_later && sink.index.is_some()) {
+            if let Op::Parameter { number } = module.instr(state.parameter).op {
+                let bytes = module.shapes.byte_size(module.instr(state.parameter).shape);
+                out.push((sink.position * 1000 / module.comp(sink.this.body).order.len().max(1), out.len(), number, bytes));
+            }
+        }
+        apply(&mut module, &sink);
+        super::dce::dce(&mut module);
+    }
+    out.sort_unstable();
+    out.into_iter().map(|(_, _, number, bytes)| (number, bytes)).collect()
 }
 
 /// An update that can move.
@@ -82,6 +115,8 @@ struct Sink {
     states: Vec<State>,
     /// Scalar operands of the update.
     scalars: Vec<usize>,
+    /// The loop, and the row of an iteration as `scale · iteration + offset`, where rows may come from the host.
+    index: Option<(Loop, (i64, i64))>,
 }
 
 /// One state that the update rewrites.
@@ -97,6 +132,10 @@ struct State {
     element: Option<usize>,
     /// 0 if its new value depends on its own row and the gradient alone; else one more than those it reads.
     level: usize,
+    /// Whether anything but the result of the program reads the new value.
+    read_later: bool,
+    /// Whether it lives in host memory.
+    hosted: bool,
 }
 
 fn find(module: &Module) -> Option<Sink> {
@@ -114,6 +153,10 @@ fn candidate(module: &Module, users: &Users, this: &Loop, gradient: usize) -> Op
     let Access::Fused { fusion: writer } = write.access else { return None };
     let stack = module.instr(this.elements[gradient].initial).shape;
     let dims = &module.shapes.array(stack)?.dims;
+    let updated = module.shapes.array(module.instr(module.instr(write.update).operands[0]).shape)?;
+    if write.rows.dimension(updated) != Some(0) || !write.rows.is_leading(updated) || updated.dims != *dims {
+        return None;
+    }
     if !write.index.covers(this.trips?, dims.first()?.size)
         || !this.reads(module, users, gradient)?.is_empty()
         || dims.iter().any(|d| d.dynamic)
@@ -160,7 +203,7 @@ fn candidate(module: &Module, users: &Users, this: &Loop, gradient: usize) -> Op
     }
     levels(module, fusion.calls, &outputs, gradient_operand, &mut states)?;
     let body = &module.comp(this.body).order;
-    let mut position = body.iter().position(|&i| i == writer)? + 1;
+    let mut position = ready(module, this.body, writer, write.update)?;
     for state in &states {
         if let Some(element) = state.element {
             for read in this.reads(module, users, element)? {
@@ -169,7 +212,7 @@ fn candidate(module: &Module, users: &Users, this: &Loop, gradient: usize) -> Op
                     Access::Fused { fusion } => fusion,
                     Access::Async { done, .. } => done,
                 };
-                if read.index != write.index {
+                if read.index != write.index || read.rows != write.rows {
                     return None;
                 }
                 position = position.max(body.iter().position(|&i| i == done)? + 1);
@@ -177,7 +220,23 @@ fn candidate(module: &Module, users: &Users, this: &Loop, gradient: usize) -> Op
         }
     }
     let handle = super::loop_handle(this);
-    Some(Sink { this: handle, gradient, write, position, update, gradient_operand, states, scalars })
+    let counts = this.elements.iter().any(|e| {
+        let s32 = module.shapes.array(module.instr(e.initial).shape).is_some_and(|a| a.element.known() == Some(Primitive::S32));
+        s32 && e.kind == (Kind::Linear { start: Some(0), step: 1 })
+    });
+    let mirrored = write.index.scale == -1;
+    let index = (counts && mirrored).then(|| (this.clone(), (write.index.scale, write.index.offset)));
+    Some(Sink { index, this: handle, gradient, write, position, update, gradient_operand, states, scalars })
+}
+
+/// The place in a body from which on everything is there that the row of a writer is made of.
+fn ready(module: &Module, body: CompId, writer: InstrId, update: InstrId) -> Option<usize> {
+    let Op::Fusion(fusion) = &module.instr(writer).op else { return None };
+    let needed = row::reachable(module, &module.instr(update).operands[1..]);
+    let pairs = module.comp(fusion.calls).parameters.iter().zip(&module.instr(writer).operands);
+    let order = &module.comp(body).order;
+    let place = |id: InstrId| order.iter().position(|&i| i == id);
+    pairs.filter(|(p, _)| needed.contains(p)).map(|(_, &o)| place(o).map(|p| p + 1)).try_fold(0, |a, b| Some(a.max(b?)))
 }
 
 /// Whether an instruction of the update works on each element alone, from parameters of the stack's dimensions and scalars.
@@ -235,7 +294,9 @@ fn state(module: &Module, users: &Users, this: &Loop, update: InstrId, operand: 
             return None;
         }
     }
-    Some(State { parameter, operand, output, element, level: 0 })
+    let read_later =
+        users.users(replaced).iter().any(|&u| u != root && u != update && !matches!(module.instr(u).op, Op::GetTupleElement { .. }));
+    Some(State { parameter, operand, output, element, level: 0, read_later, hosted: false })
 }
 
 /// Whether a reader is done with its operand when it has run, or hands it to a loop that ends before the next instruction.
@@ -300,6 +361,10 @@ fn apply(module: &mut Module, sink: &Sink) {
     let mut new_takes = Vec::new();
     let mut inserted = Vec::new();
     parameters_first(module, sink);
+    for state in sink.states.iter().filter(|s| s.hosted) {
+        let shape = module.instr(state.parameter).shape;
+        module.instructions[state.parameter].shape = module.shapes.with_memory_space(shape, HOST);
+    }
     // An element for each state and scalar that the loop does not carry yet.
     let mut add = |module: &mut Module, edit: &mut LoopEdit, initial: InstrId, taken: &mut FxHashSet<Box<str>>| {
         let index = edit.index_of_added(module, handle, edit.add.len());
@@ -330,11 +395,29 @@ fn apply(module: &mut Module, sink: &Sink) {
     for &n in &sink.scalars {
         takes.insert(n, add(module, &mut edit, update_operands[n], &mut taken));
     }
+    // Rows of states in host memory start to come in at the top.
+    let stacks = takes.clone();
+    let row = sink.index.as_ref().filter(|_| sink.states.iter().any(|s| s.hosted)).map(|(this, row)| {
+        let number = row_number(module, this, *row, &mut inserted, &mut taken).expect("`candidate` has looked for a counter");
+        (number, *row, top(module, this))
+    });
+    for state in sink.states.iter().filter(|s| s.hosted) {
+        let (number, map, first) = row.expect("hosted states have a row");
+        let slice =
+            slice_row(module, stacks[&state.operand], sink.write.rows, (number, map), &mut taken).expect("states have the stack's rows");
+        let (start, done) = asynchronous(module, slice, &mut taken);
+        inserted.push(Insertion { position: first, instr: start });
+        inserted.push(Insertion { position: sink.position, instr: done });
+        takes.insert(state.operand, done);
+    }
     // The fusions, level by level.
     let mut next = FxHashMap::default();
     let levels = sink.states.iter().map(|s| s.level).max().unwrap_or(0);
-    for level in 0..=levels {
-        let made = row_fusion(module, sink, level, &takes, &next, &mut taken);
+    for group in (0..=levels).flat_map(|level| [(level, true), (level, false)]) {
+        if !sink.states.iter().any(|s| (s.level, s.hosted) == group) {
+            continue;
+        }
+        let made = row_fusion(module, sink, group, &takes, &next, &mut taken);
         inserted.push(Insertion { position: sink.position, instr: made.fusion });
         for (state, element) in made.outputs {
             if element != made.fusion {
@@ -342,6 +425,17 @@ fn apply(module: &mut Module, sink: &Sink) {
             }
             next.insert(state, element);
         }
+    }
+    // New rows of states in host memory leave, and have left when the iteration ends.
+    let last = module.comp(handle.body).order.iter().position(|&i| i == handle.root).expect("the root stands in its computation");
+    for (n, state) in sink.states.iter().enumerate().filter(|(_, s)| s.hosted) {
+        let (number, map, _) = row.expect("hosted states have a row");
+        let (stack, value) = (stacks[&state.operand], next[&n]);
+        let update = write_row(module, stack, value, (number, map), &mut taken).expect("states have the stack's rows");
+        let (start, done) = asynchronous(module, update, &mut taken);
+        inserted.push(Insertion { position: sink.position, instr: start });
+        inserted.push(Insertion { position: last, instr: done });
+        next.insert(n, done);
     }
     for (n, slot) in slots.iter().enumerate() {
         match *slot {
@@ -354,7 +448,8 @@ fn apply(module: &mut Module, sink: &Sink) {
     let mut results = Vec::new();
     let kept_before = |n: usize| n - usize::from(n > sink.gradient);
     let while_place = module.comp(handle.home).order.iter().position(|&i| i == handle.instr).expect("the loop stands in its computation");
-    let root = module.comp(handle.home).root;
+    let Op::Fusion(fusion) = &module.instr(sink.update).op else { unreachable!("`candidate` takes fusions only") };
+    let update_computation = fusion.calls;
     for (n, state) in sink.states.iter().enumerate() {
         let index = match slots[n] {
             Slot::Old(element) => kept_before(element),
@@ -365,14 +460,20 @@ fn apply(module: &mut Module, sink: &Sink) {
         let index = i64::try_from(index).expect("a tuple is small");
         let result = module.define(Instruction::new(name, shape, Op::GetTupleElement { index }, [handle.instr]));
         results.push(result);
-        for operand in 0..module.instr(root).operands.len() {
-            let old = module.instr(root).operands[operand];
-            let replaced = match module.instr(old).op {
-                Op::GetTupleElement { index } => module.instr(old).operands[0] == sink.update && usize::try_from(index) == Ok(state.output),
-                _ => old == sink.update,
-            };
-            if replaced {
-                module.instructions[root].operands[operand] = result;
+        // Everybody after the loop reads the new value there; other updates too, such as a parameter's that follows its moment's.
+        let single = !matches!(module.instr(module.comp(update_computation).root).op, Op::Tuple);
+        for reader in module.comp(handle.home).order.clone() {
+            for operand in 0..module.instr(reader).operands.len() {
+                let old = module.instr(reader).operands[operand];
+                let replaced = match module.instr(old).op {
+                    Op::GetTupleElement { index } => {
+                        module.instr(old).operands[0] == sink.update && usize::try_from(index) == Ok(state.output)
+                    }
+                    _ => old == sink.update && single,
+                };
+                if replaced {
+                    module.instructions[reader].operands[operand] = result;
+                }
             }
         }
     }
@@ -382,6 +483,9 @@ fn apply(module: &mut Module, sink: &Sink) {
     new_takes.extend(results);
     drop_writer(module, sink, &new_takes);
     edit.apply(module, handle, &new_takes);
+    if sink.states.iter().any(|s| s.hosted) {
+        super::stream_state::follow_signature(module);
+    }
 }
 
 /// Moves the states' parameters to the front of the entry: the loop starts with them now.
@@ -436,112 +540,4 @@ fn drop_writer(module: &mut Module, sink: &Sink, new_takes: &[InstrId]) {
         module.instructions[id].control_predecessors.retain(|p| !removed.contains(p));
     }
     module.splice(body, Vec::new(), &removed);
-}
-
-struct Made {
-    fusion: InstrId,
-    /// State number and the instruction that holds its new stack.
-    outputs: Vec<(usize, InstrId)>,
-}
-
-/// One fusion that updates one row of every state of a level.
-fn row_fusion(
-    module: &mut Module,
-    sink: &Sink,
-    level: usize,
-    takes: &FxHashMap<usize, InstrId>,
-    next: &FxHashMap<usize, InstrId>,
-    taken: &mut FxHashSet<Box<str>>,
-) -> Made {
-    let Access::Fused { fusion: writer } = sink.write.access else { unreachable!("`candidate` takes fused writes only") };
-    let Op::Fusion(update) = &module.instr(sink.update).op else { unreachable!("`candidate` takes fusions only") };
-    let update_comp = update.calls;
-    let Op::Fusion(write) = &module.instr(writer).op else { unreachable!("`candidate` takes fusions only") };
-    let write_comp = write.calls;
-    let mut builder = FusedBuilder::new("fused_dynamic_update_slice", taken);
-    // The row of the gradient and its index, as the writer makes them.
-    let mut written = FxHashMap::default();
-    let writer_operands = module.instr(writer).operands.clone();
-    let needed = reachable(module, &module.instr(sink.write.update).operands[1..]);
-    for (number, &parameter) in module.comp(write_comp).parameters.clone().iter().enumerate() {
-        if needed.contains(&parameter) {
-            written.insert(parameter, builder.parameter(module, writer_operands[number], taken));
-        }
-    }
-    let mut same = |module: &mut Module, id: InstrId| module.instr(id).shape;
-    let written_operands = module.instr(sink.write.update).operands.clone();
-    let row_and_index: Vec<InstrId> =
-        written_operands[1..].iter().copied().map(|o| builder.clone_dag(module, o, &mut written, &mut same, taken)).collect();
-    let (row, index) = (row_and_index[0], row_and_index[1..].to_vec());
-    // The update on rows.
-    let outputs: Vec<InstrId> = match module.instr(module.comp(update_comp).root).op {
-        Op::Tuple => module.instr(module.comp(update_comp).root).operands.to_vec(),
-        _ => vec![module.comp(update_comp).root],
-    };
-    let parameters = module.comp(update_comp).parameters.clone();
-    let mut known = FxHashMap::default();
-    known.insert(parameters[sink.gradient_operand], row);
-    for &n in &sink.scalars {
-        known.insert(parameters[n], builder.parameter(module, takes[&n], taken));
-    }
-    for (n, state) in sink.states.iter().enumerate() {
-        if state.level < level {
-            let stack = builder.parameter(module, next[&n], taken);
-            let slice = slice_row(module, &mut builder, stack, &index, taken);
-            known.insert(outputs[state.output], slice);
-        } else if state.level == level {
-            let stack = builder.parameter(module, takes[&state.operand], taken);
-            let slice = slice_row(module, &mut builder, stack, &index, taken);
-            known.insert(parameters[state.operand], slice);
-        }
-    }
-    let mut row_shape = |module: &mut Module, id: InstrId| module.shapes.leading_row(module.instr(id).shape);
-    let mut roots = Vec::new();
-    let mut states = Vec::new();
-    for (n, state) in sink.states.iter().enumerate().filter(|(_, s)| s.level == level) {
-        let value = builder.clone_dag(module, outputs[state.output], &mut known, &mut row_shape, taken);
-        let stack = builder.parameter(module, takes[&state.operand], taken);
-        let name = Module::fresh_name("dynamic_update_slice", taken);
-        let operands = [stack, value].into_iter().chain(index.iter().copied());
-        let shape = module.instr(stack).shape;
-        roots.push(builder.push(module, Instruction::new(name, shape, Op::DynamicUpdateSlice, operands)));
-        states.push(n);
-    }
-    let fusion = builder.finish(module, &roots, "loop_dynamic_update_slice_fusion", taken);
-    let outputs = states.iter().enumerate().map(|(output, &n)| {
-        if states.len() == 1 {
-            return (n, fusion);
-        }
-        let shape = module.shapes.elements(module.instr(fusion).shape)[output];
-        let name = Module::fresh_name("get-tuple-element", taken);
-        let index = i64::try_from(output).expect("outputs are few");
-        (n, module.define(Instruction::new(name, shape, Op::GetTupleElement { index }, [fusion])))
-    });
-    let outputs = outputs.collect();
-    Made { fusion, outputs }
-}
-
-fn reachable(module: &Module, roots: &[InstrId]) -> FxHashSet<InstrId> {
-    let mut seen = FxHashSet::default();
-    let mut stack = roots.to_vec();
-    while let Some(id) = stack.pop() {
-        if seen.insert(id) {
-            stack.extend_from_slice(&module.instr(id).operands);
-        }
-    }
-    seen
-}
-
-fn slice_row(
-    module: &mut Module,
-    builder: &mut FusedBuilder,
-    stack: InstrId,
-    index: &[InstrId],
-    taken: &mut FxHashSet<Box<str>>,
-) -> InstrId {
-    let shape = module.shapes.leading_row(module.instr(stack).shape);
-    let sizes = module.shapes.array(shape).map_or_else(Vec::new, |a| a.dims.iter().map(|d| d.size).collect());
-    let name = Module::fresh_name("dynamic_slice", taken);
-    let operands = [stack].into_iter().chain(index.iter().copied());
-    builder.push(module, Instruction::new(name, shape, Op::DynamicSlice { sizes }, operands))
 }

@@ -1,4 +1,7 @@
 //! Replays a solution, step by step, value by value: quadratic, and too simple to be wrong.
+//!
+//! What is made again before a step is made in the order of the choices. A value takes memory from its making to the last that reads it
+//! before the gap that follows: while something is made, what is read by it or later, what is made by it, and what stays after the step.
 
 use std::fmt;
 
@@ -114,42 +117,27 @@ pub fn check(problem: &Problem, solution: &Solution) -> Result<Checked, Violatio
             }
         }
     }
-    let mut used = transient;
-    for (at, step) in problem.steps.iter().enumerate() {
-        used[at] += step.fixed;
-    }
+    let mut alive = vec![(0, 0); problem.values.len()];
     for (v, value) in problem.values.iter().enumerate() {
-        let v = ValueIndex::try_from(v).expect("values are numbered by u32");
+        let v = number(v);
         let mut uses = value.uses.clone();
         uses.extend(extra.iter().filter(|e| e.0 == v).map(|e| e.1));
-        let absent = |at: Instant| {
-            solution.choices.iter().any(|c| {
-                c.value == v && {
-                    let (from, to) = c.absent(problem);
-                    (from..to).contains(&at)
-                }
-            })
-        };
         for &at in &uses {
-            if absent(at) {
+            if absent(problem, solution, v, at) {
                 return Err(Violation::Absent { value: name(v), at });
             }
             if at > value.valid_to {
                 return Err(Violation::Overwritten { value: name(v), at });
             }
         }
-        let last = uses.iter().copied().max().unwrap_or(value.born).max(value.born);
-        for at in value.born..=last {
-            if !absent(at) {
-                used[at as usize] += value.bytes;
-            }
-        }
+        alive[v as usize] = (value.born, uses.iter().copied().max().unwrap_or(value.born).max(value.born));
     }
+    let replay = Replay { problem, solution, alive };
+    let used: Vec<Bytes> = (0..problem.steps.len()).map(|at| replay.step(number(at), transient[at])).collect();
     let mut device_peak = Bytes::ZERO;
     for (at, &used) in used.iter().enumerate() {
         if used > problem.device_memory {
-            let at = Instant::try_from(at).expect("steps are numbered by u32");
-            return Err(Violation::DeviceMemory { at, used, allowed: problem.device_memory });
+            return Err(Violation::DeviceMemory { at: number(at), used, allowed: problem.device_memory });
         }
         device_peak = device_peak.max(used);
     }
@@ -174,4 +162,78 @@ pub fn check(problem: &Problem, solution: &Solution) -> Result<Checked, Violatio
         return Err(Violation::HostMemory { used: host, allowed: problem.host_memory });
     }
     Ok(Checked { device_peak, host, recompute })
+}
+
+fn number(n: usize) -> u32 {
+    u32::try_from(n).expect("steps and values are numbered by u32")
+}
+
+fn absent(problem: &Problem, solution: &Solution, v: ValueIndex, at: Instant) -> bool {
+    solution.choices.iter().any(|c| {
+        let (from, to) = c.absent(problem);
+        c.value == v && (from..to).contains(&at)
+    })
+}
+
+struct Replay<'a> {
+    problem: &'a Problem,
+    solution: &'a Solution,
+    /// The first and last step of each value.
+    alive: Vec<(Instant, Instant)>,
+}
+
+impl Replay<'_> {
+    /// Whether a value is in device memory at some time of a step.
+    fn there(&self, v: ValueIndex, at: Instant) -> bool {
+        let (first, last) = self.alive[v as usize];
+        (first..=last).contains(&at) && !absent(self.problem, self.solution, v, at)
+    }
+
+    /// The most that a step takes, with all that is made again before it.
+    fn step(&self, at: Instant, transient: Bytes) -> Bytes {
+        let problem = self.problem;
+        let size = |v: &ValueIndex| problem.values[*v as usize].bytes;
+        let there: Vec<ValueIndex> = (0..number(problem.values.len())).filter(|&v| self.there(v, at)).collect();
+        let fixed = problem.steps[at as usize].fixed;
+        let all = fixed + transient + there.iter().map(size).sum();
+        // One after the other, each value alone: then what is done with earlier is gone later.
+        let makings: Vec<(ValueIndex, &[ValueIndex])> = self
+            .solution
+            .choices
+            .iter()
+            .filter(|c| problem.steps[c.needed_at as usize].enter == at)
+            .filter_map(|c| match &c.how {
+                How::Recomputed { chain } => Some((c.value, chain.as_slice())),
+                How::Host { .. } => None,
+            })
+            .collect();
+        let simple = |m: &(ValueIndex, &[ValueIndex])| {
+            m.1.len() == 1 && problem.values[m.0 as usize].uses.iter().all(|&u| problem.steps[u as usize].enter == u)
+        };
+        if makings.is_empty() || problem.steps[at as usize].enter != at || !makings.iter().all(simple) {
+            return all;
+        }
+        let reads = |v: ValueIndex, made: ValueIndex| problem.values[made as usize].recipe.as_ref().is_some_and(|r| r.inputs.contains(&v));
+        let anew = |v: ValueIndex| {
+            let made = |c: &super::Choice| c.value == v && matches!(c.how, How::Recomputed { .. });
+            self.solution.choices.iter().any(|c| made(c) && problem.steps[c.needed_at as usize].enter == at + 1)
+        };
+        let stays = |v: ValueIndex| self.there(v, at + 1) && !anew(v);
+        let read_by_step = |v: ValueIndex| problem.values[v as usize].uses.contains(&at);
+        let mut most = Bytes::ZERO;
+        for n in 0..makings.len() {
+            let held = |v: &ValueIndex| {
+                let value = &problem.values[*v as usize];
+                let later = || stays(*v) || read_by_step(*v) || makings[n..].iter().any(|m| reads(*v, m.0));
+                match makings.iter().position(|m| m.0 == *v) {
+                    // What is made again now or was before.
+                    Some(made) => made == n || (made < n && later()),
+                    None => value.born < at && later(),
+                }
+            };
+            most = most.max(fixed + there.iter().filter(|v| held(v)).map(size).sum());
+        }
+        let with_step = |v: &ValueIndex| problem.values[*v as usize].born == at || stays(*v) || read_by_step(*v);
+        most.max(fixed + there.iter().filter(|v| with_step(v)).map(size).sum())
+    }
 }

@@ -9,13 +9,15 @@ use crate::ir::{ArrayShape, InstrId, Instruction, Module, Op, Primitive, Shape};
 
 /// One copy: its two halves. The value of `done` is the copied array.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Copy {
+pub struct Copy {
+    /// The start.
     pub start: InstrId,
+    /// The done.
     pub done: InstrId,
 }
 
 /// Defines a copy of `source` into memory space `space`; `label` names what it is for. Nothing is spliced yet.
-pub(super) fn define_copy(module: &mut Module, source: InstrId, space: i64, label: &str, taken: &mut FxHashSet<Box<str>>) -> Copy {
+pub fn define_copy(module: &mut Module, source: InstrId, space: i64, label: &str, taken: &mut FxHashSet<Box<str>>) -> Copy {
     let from = module.instr(source).shape;
     let to = module.shapes.with_memory_space(from, space);
     let context = module.shapes.intern(Shape::Array(ArrayShape::new(Primitive::U32, &[])));

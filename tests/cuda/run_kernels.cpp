@@ -42,7 +42,7 @@ int main(int count, char** args) {
       for (const shim::Entry& entry : ENTRIES) {
         if (name != entry.name) continue;
         found = true;
-        if (!shim::launch(grid, block, entry.sync, [&] { entry.call(arguments.data()); })) {
+        if (!shim::launch(grid, block, entry.sync, [&] { entry.function.first(arguments.data()); })) {
           fprintf(stderr, "%s: some threads wait at a barrier that others do not reach\n", entry.name);
           return 1;
         }

@@ -31,18 +31,18 @@ static inline int __clz(unsigned x) { return x ? __builtin_clz(x) : 32; }
 static inline int __clzll(unsigned long long x) { return x ? __builtin_clzll(x) : 64; }
 
 namespace shim {
-inline unsigned seed = 0;
+static unsigned seed = 0;
 struct Fiber { ucontext_t context; std::vector<char> stack; bool done = true; };
-inline std::vector<Fiber> fibers;
-inline ucontext_t scheduler;
-inline unsigned current = 0;
-inline const std::function<void()>* body = nullptr;
-inline void enter() { (*body)(); fibers[current].done = true; swapcontext(&fibers[current].context, &scheduler); }
-inline void barrier() { Dim mine = threadIdx; swapcontext(&fibers[current].context, &scheduler); threadIdx = mine; }
-inline unsigned turned(unsigned i, unsigned n) { return seed & 1 ? n - 1 - i : i; }
+static std::vector<Fiber> fibers;
+static ucontext_t scheduler;
+static unsigned current = 0;
+static const std::function<void()>* body = nullptr;
+static void enter() { (*body)(); fibers[current].done = true; swapcontext(&fibers[current].context, &scheduler); }
+static void barrier() { Dim mine = threadIdx; swapcontext(&fibers[current].context, &scheduler); threadIdx = mine; }
+static unsigned turned(unsigned i, unsigned n) { return seed & 1 ? n - 1 - i : i; }
 
 // Runs a kernel; false if some threads of a block end while others wait at a barrier.
-inline bool launch(unsigned grid, unsigned block, bool sync, const std::function<void()>& kernel) {
+static bool launch(unsigned grid, unsigned block, bool sync, const std::function<void()>& kernel) {
   for (unsigned b = 0; b < grid; b++) {
     blockIdx = {turned(b, grid), 0, 0};
     if (!sync) {
@@ -76,10 +76,11 @@ inline bool launch(unsigned grid, unsigned block, bool sync, const std::function
   return true;
 }
 
-struct Entry { const char* name; std::function<void(void**)> call; bool sync; };
-template<class... A, size_t... I> void invoke(void (*f)(A...), void** p, std::index_sequence<I...>) { f(*(A*)p[I]...); }
-template<class... A> std::function<void(void**)> entry(void (*f)(A...)) {
-  return [f](void** p) { invoke(f, p, std::index_sequence_for<A...>{}); };
+struct Entry { const char* name; std::pair<std::function<void(void**)>, size_t> function; bool sync; };
+template<class... A, size_t... I> static void invoke(void (*f)(A...), void** p, std::index_sequence<I...>) { f(*(A*)p[I]...); }
+// A kernel that takes its arguments by their addresses, and how many it has.
+template<class... A> static std::pair<std::function<void(void**)>, size_t> entry(void (*f)(A...)) {
+  return {[f](void** p) { invoke(f, p, std::index_sequence_for<A...>{}); }, sizeof...(A)};
 }
 }
 static inline void __syncthreads() { shim::barrier(); }

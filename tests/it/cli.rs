@@ -341,3 +341,17 @@ fn pack_writes_offsets_or_says_why_not() {
     let bad = run_with_input(&["pack", "-"], b"id,lower,upper\n");
     assert_eq!((status(&bad), err(&bad).contains("O01")), (3, true));
 }
+
+#[test]
+fn solve_tells_overhead_bound_and_decisions() {
+    let graph = br#"{"mem_kib":[4,4,1,4],"cost_10us":[1,2,3,1],"fixed_kib":0,"edges":[[0,1],[1,2],[2,3],[0,3]]}"#;
+    let solved = run_with_input(&["solve", "-", "--memory", "9KiB", "--json"], graph);
+    assert_eq!(status(&solved), 0, "{}", err(&solved));
+    for key in ["overhead_pct", "bound_pct", "gap", "seconds", "decisions"] {
+        assert!(out(&solved).contains(&format!("\"{key}\"")), "{key}");
+    }
+    let tight = run_with_input(&["solve", "-", "--memory", "4KiB"], graph);
+    assert_eq!(status(&tight), 1);
+    let bad = run_with_input(&["solve", "-", "--memory", "4KiB"], b"{}");
+    assert_eq!((status(&bad), err(&bad).contains("O02")), (3, true));
+}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use offc::analysis::settle::settle;
-use offc::cuda::program::{aliases, arrange, logical};
+use offc::cuda::program::{aliases, align, arrange, logical};
 use offc::cuda::types::Ty;
 use offc::cuda::{Code, Memory, Source, compile, program};
 use offc::interp::{Array, Placement, RunOptions, run};
@@ -123,7 +123,7 @@ fn places(placement: &Placement, id: InstrId, types: &[Ty]) -> Vec<program::Plac
 
 /// Instructions that have kernels, those with the same kernels once: with memory of their own, and as a plan places them.
 fn cases(module: &Module, source: &mut Source) -> Vec<Case> {
-    let placement = placement(module);
+    let placement = align(&placement(module));
     let mut out: BTreeMap<String, Case> = BTreeMap::new();
     let mut state = 7;
     for comp in module.callees_first() {
@@ -289,7 +289,7 @@ fn check(name: &str) {
                 })
                 .collect();
             if seed == "0" || !case.code.launches.is_empty() {
-                let reference = run(&alone(&module, case.id), &[case.inputs.clone()], RunOptions::default());
+                let reference = run(&alone(&module, case.id), std::slice::from_ref(&case.inputs), RunOptions::default());
                 let reference = reference.unwrap_or_else(|e| panic!("{}: {e:?}", module.instr(case.id).name)).swap_remove(0).outputs;
                 let inexact = case.code.launches.iter().any(|l| source.kernels[&l.kernel].inexact);
                 for (o, ty) in to.iter().enumerate() {
@@ -324,4 +324,17 @@ fn kernels_of_an_offloaded_step_agree_with_the_interpreter() {
 #[test]
 fn kernels_of_an_unrolled_step_agree_with_the_interpreter() {
     check("gpt3_tiny_unrolled_none");
+}
+
+#[test]
+fn a_machine_without_a_gpu_is_told_so() {
+    let Err(why) = offc::cuda::backend::available() else { return };
+    assert!(why.contains("GPU"), "{why}");
+    let path = folder("cuda-none").join("m.hlo");
+    std::fs::write(&path, "HloModule m, is_scheduled=true\n\nENTRY e {\n  ROOT p = f32[8]{0} parameter(0)\n}\n")
+        .expect("it can be written");
+    let out = Command::new(env!("CARGO_BIN_EXE_offc")).args(["run", "--backend", "cuda"]).arg(&path).output().expect("the binary starts");
+    assert_eq!(out.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&out.stderr);
+    assert!(message.contains(&why), "{message}");
 }

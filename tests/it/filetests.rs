@@ -51,7 +51,7 @@ type Kind = fn(&Case) -> Outcome;
 
 /// The kinds of tests. To add one, write a function and a row.
 const KINDS: &[(&str, Kind)] =
-    &[("parse", parse), ("peak", peak), ("print", print), ("verify", verify), ("rewrite", rewrite), ("simulate", simulate)];
+    &[("cuda", cuda), ("parse", parse), ("peak", peak), ("print", print), ("verify", verify), ("rewrite", rewrite), ("simulate", simulate)];
 
 /// Only what reading says.
 fn parse(case: &Case) -> Outcome {
@@ -77,6 +77,33 @@ fn peak(case: &Case) -> Outcome {
     })
 }
 
+/// The kernels of the entry computation's instructions, each with its launches.
+fn cuda(case: &Case) -> Outcome {
+    with_module(case, |module, outcome| {
+        let mut text = String::new();
+        for &id in &module.entry().order {
+            let instr = module.instr(id);
+            if matches!(instr.op, offc::ir::Op::Parameter { .. } | offc::ir::Op::Constant(_)) {
+                continue;
+            }
+            writeln!(text, "// {}", instr.name).expect("a string takes all");
+            // `args: --in-place` lets the result lie where the first operand lies.
+            let aliases: &[_] = if case.args.iter().any(|a| a == "--in-place") { &[(0, 0, true)] } else { &[] };
+            match offc::cuda::compile(module, id, aliases) {
+                Ok(code) => {
+                    for (launch, kernel) in code.launches.iter().zip(&code.kernels) {
+                        let args: Vec<String> = launch.args.iter().map(|a| format!("{a:?}")).collect();
+                        writeln!(text, "// {} x {}: {}\n{}", launch.grid, launch.block, args.join(" "), kernel.source)
+                            .expect("a string takes all");
+                    }
+                }
+                Err(why) => writeln!(text, "// {why}\n").expect("a string takes all"),
+            }
+        }
+        outcome.snapshot = Some(text);
+    })
+}
+
 /// The module as it is printed again.
 fn print(case: &Case) -> Outcome {
     with_module(case, |module, outcome| outcome.snapshot = Some(offc::text::print(module)))
@@ -95,6 +122,7 @@ fn rewrite(case: &Case) -> Outcome {
             machine: offc::machine::preset("h100-sxm").expect("there is such a preset"),
             memory: arg("--memory").expect("`args:` names the memory").parse().expect("a size"),
             host_memory: None,
+            host_state: arg("--host-state").map(|s| s.parse().expect("`auto` or a pattern")),
             pipeline: arg("--passes").map(|p| p.parse().expect("a pipeline")),
             truth: None,
             xla_memory: arg("--xla-limit").map(|size| size.parse().expect("a size")),

@@ -24,8 +24,15 @@ fn rewritten_steps_compute_the_same_bits() {
         let need = offc::analysis::Analyses::new(&module).memory().device_bytes();
         for percent in [99, 97, 95, 92, 88, 84, 80, 75] {
             let memory = Bytes(need * percent / 100);
-            let options =
-                RewriteOptions { machine: machine.clone(), memory, host_memory: None, pipeline: None, xla_memory: None, truth: None };
+            let options = RewriteOptions {
+                machine: machine.clone(),
+                memory,
+                host_memory: None,
+                host_state: None,
+                truth: None,
+                pipeline: None,
+                xla_memory: None,
+            };
             match rewrite(&module, &options) {
                 Ok(result) => {
                     let found = planned(&result.module, inputs.clone()).unwrap_or_else(|e| panic!("{name} at {percent} %: {e:?}"));
@@ -124,7 +131,15 @@ fn rewritten(name: &str, percent: u64, pipeline: Option<&str>) -> Option<(Module
     let machine = offc::machine::preset("h100-sxm").expect("a preset");
     let need = offc::analysis::Analyses::new(&module).memory().device_bytes();
     let pipeline = pipeline.map(|p| p.parse().expect("a pipeline"));
-    let options = RewriteOptions { machine, memory: Bytes(need * percent / 100), host_memory: None, pipeline, xla_memory: None, truth: None };
+    let options = RewriteOptions {
+        machine,
+        memory: Bytes(need * percent / 100),
+        host_memory: None,
+        host_state: None,
+        truth: None,
+        pipeline,
+        xla_memory: None,
+    };
     let result = rewrite(&module, &options).unwrap_or_else(|e| panic!("{name} at {percent} %: {e:?}")).module;
     Some((module, result, inputs))
 }

@@ -10,6 +10,7 @@ mod cuda;
 mod filetests;
 mod interp;
 mod interp_equiv;
+mod loop_passes;
 mod machine;
 mod ops;
 mod plan;

@@ -253,7 +253,15 @@ fn holds(text: &str, percent: u64, pipeline: Option<&str>, tally: &RefCell<Tally
     let mut fitted = None;
     for percent in [percent, percent.midpoint(100), (percent + 300) / 4] {
         let memory = Bytes(need * percent / 100);
-        let options = RewriteOptions { machine: machine.clone(), memory, host_memory: None, pipeline: pipeline.clone(), xla_memory: None, truth: None };
+        let options = RewriteOptions {
+            machine: machine.clone(),
+            memory,
+            host_memory: None,
+            host_state: None,
+            truth: None,
+            pipeline: pipeline.clone(),
+            xla_memory: None,
+        };
         match rewrite(&module, &options) {
             Ok(rewritten) => fitted = Some((rewritten.module, memory)),
             Err(Trouble::Infeasible(_)) => continue,

@@ -33,6 +33,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("passes", &["entity", "units", "diag", "machine", "ir", "cost", "pass", "analysis", "plan", "rewrite", "sim", "verify"]),
     ("report", &["entity", "units", "ir", "cost", "analysis", "sim", "plan"]),
     ("driver", ALL),
+    ("embed", ALL),
     ("lib", ALL),
 ];
 

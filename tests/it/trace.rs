@@ -99,7 +99,15 @@ fn a_rewritten_program_has_counters_and_arrows() {
     let module = module_of("tests/filetests/rewrite/offload.hlo");
     let machine = preset("h100-sxm").unwrap();
     let pipeline = Some("fit{recompute=false},dce".parse().unwrap());
-    let options = RewriteOptions { machine, memory: "33MiB".parse().unwrap(), host_memory: None, pipeline, xla_memory: None, truth: None };
+    let options = RewriteOptions {
+        machine,
+        memory: "33MiB".parse().unwrap(),
+        host_memory: None,
+        host_state: None,
+        truth: None,
+        pipeline,
+        xla_memory: None,
+    };
     let rewritten = rewrite(&module, &options).unwrap().module;
     let seen = judge(&rewritten);
     assert_eq!(seen.arrows, 1);

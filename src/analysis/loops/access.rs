@@ -3,7 +3,7 @@
 use super::affine::{Affine, Index, Scope};
 use super::{Kind, Loop};
 use crate::analysis::users::Users;
-use crate::ir::{CompId, InstrId, Module, Op};
+use crate::ir::{ArrayShape, CompId, InstrId, Module, Op};
 
 /// Where the slice or the update stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,48 @@ pub enum Access {
     },
 }
 
+/// How the rows of a stack lie in memory: row `k` is every element whose position, divided by `stride`, leaves `k` modulo `size`. Views that
+/// bitcasts make agree on it, whatever they call the dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// How many.
+    pub size: i64,
+    /// Elements from one row to the next.
+    pub stride: i64,
+}
+
+impl Rows {
+    /// The dimension of `shape` along which such rows lie one after another, if it has one. Dimensions of size one lie nowhere.
+    pub fn dimension(self, shape: &ArrayShape) -> Option<usize> {
+        if self.size == 1 {
+            return shape.dims.first().is_some_and(|d| d.size == 1).then_some(0);
+        }
+        (0..shape.dims.len()).find(|&d| Self::along(shape, d) == Some(self))
+    }
+    /// The rows along one dimension of an array; `None` where its layout is not a plain order of dimensions.
+    pub fn along(shape: &ArrayShape, dimension: usize) -> Option<Self> {
+        let size = shape.dims.get(dimension)?.size;
+        let layout = shape.layout.as_ref()?;
+        if !layout.tiles.is_empty() || layout.minor_to_major.len() != shape.dims.len() {
+            return None;
+        }
+        let mut stride = 1i64;
+        for &minor in &layout.minor_to_major {
+            let minor = usize::try_from(minor).ok()?;
+            if minor == dimension {
+                return Some(Self { size, stride });
+            }
+            stride = stride.checked_mul(shape.dims.get(minor)?.size)?;
+        }
+        None
+    }
+    /// Whether one row is contiguous: nothing but rows lies outside the dimension.
+    pub fn is_leading(self, shape: &ArrayShape) -> bool {
+        let count: i64 = shape.dims.iter().map(|d| d.size).product();
+        self.stride.checked_mul(self.size) == Some(count)
+    }
+}
+
 /// The one write of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
@@ -33,6 +75,8 @@ pub struct Write {
     pub access: Access,
     /// Which row.
     pub index: Index,
+    /// What a row is.
+    pub rows: Rows,
 }
 
 /// One read of a row.
@@ -44,6 +88,8 @@ pub struct Read {
     pub access: Access,
     /// Which row.
     pub index: Index,
+    /// What a row is.
+    pub rows: Rows,
 }
 
 /// The write of an element, if it is a stack: what the body returns is the element with one full row written.
@@ -65,15 +111,16 @@ pub(super) fn write(module: &Module, this: &Loop, element: usize) -> Option<Writ
         _ => return None,
     };
     let instr = module.instr(update);
-    if !matches!(instr.op, Op::DynamicUpdateSlice) || !is_full_row(module, instr.operands[0], instr.operands[1]) {
+    if !matches!(instr.op, Op::DynamicUpdateSlice) {
         return None;
     }
+    let (dimension, rows) = full_row(module, instr.operands[0], instr.operands[1])?;
     let base = outer(module, made, &access, instr.operands[0])?;
     if !is_element(base) {
         return None;
     }
-    let index = index(module, this, &inner, instr.operands[0], &instr.operands[2..])?;
-    Some(Write { update, access, index })
+    let index = index(this, &inner, (dimension, rows), &instr.operands[2..])?;
+    Some(Write { update, access, index, rows })
 }
 
 /// All reads of an element in the body; see [`Loop::reads`].
@@ -157,20 +204,19 @@ fn inside(
 
 fn read(module: &Module, this: &Loop, scope: &Scope<'_>, slice: InstrId, access: Access) -> Option<Read> {
     let instr = module.instr(slice);
-    if !is_full_row(module, instr.operands[0], slice) {
-        return None;
-    }
-    Some(Read { slice, access, index: index(module, this, scope, instr.operands[0], &instr.operands[1..])? })
+    let (dimension, rows) = full_row(module, instr.operands[0], slice)?;
+    Some(Read { slice, access, index: index(this, scope, (dimension, rows), &instr.operands[1..])?, rows })
 }
 
-/// The row of an access: the first index linear in the iteration and within the rows in every iteration, all others zero.
-fn index(module: &Module, this: &Loop, scope: &Scope<'_>, stack: InstrId, operands: &[InstrId]) -> Option<Index> {
-    let (&first, rest) = operands.split_first()?;
-    if rest.iter().any(|&o| scope.affine(o).and_then(Affine::constant) != Some(0)) {
+/// The row of an access: the index along the row's dimension linear in the iteration and within the rows in every iteration, all others
+/// zero.
+fn index(this: &Loop, scope: &Scope<'_>, (dimension, rows): (usize, Rows), operands: &[InstrId]) -> Option<Index> {
+    let &along = operands.get(dimension)?;
+    let mut others = operands.iter().enumerate().filter(|&(n, _)| n != dimension);
+    if others.any(|(_, &o)| scope.affine(o).and_then(Affine::constant) != Some(0)) {
         return None;
     }
-    let affine = scope.affine(first)?;
-
+    let affine = scope.affine(along)?;
     let index = match affine.element {
         None => Some(Index { scale: 0, offset: affine.offset }),
         Some(of) => match this.elements.get(of)?.kind {
@@ -182,18 +228,30 @@ fn index(module: &Module, this: &Loop, scope: &Scope<'_>, stack: InstrId, operan
         },
     }?;
     // Within the rows, neither the clamp of a slice nor the wrap of a negative index can change it.
-    let rows = module.shapes.array(module.instr(stack).shape)?.dims.first()?.size;
     let last = i64::try_from(this.trips?).ok()?.checked_sub(1)?;
     let ends = [index.offset, index.scale.checked_mul(last)?.checked_add(index.offset)?];
-    ends.iter().all(|row| (0..rows).contains(row)).then_some(index)
+    ends.iter().all(|row| (0..rows.size).contains(row)).then_some(index)
 }
 
-/// Whether `row` has the shape of one full leading row of `stack`.
-fn is_full_row(module: &Module, stack: InstrId, row: InstrId) -> bool {
-    let (Some(stack), Some(row)) = (module.shapes.array(module.instr(stack).shape), module.shapes.array(module.instr(row).shape)) else {
-        return false;
+/// The dimension along which `row` has the shape of one full row of `stack`, and the rows. Both must order their elements alike.
+fn full_row(module: &Module, stack: InstrId, row: InstrId) -> Option<(usize, Rows)> {
+    let (stack, row) = (module.shapes.array(module.instr(stack).shape)?, module.shapes.array(module.instr(row).shape)?);
+    if stack.dims.len() != row.dims.len() {
+        return None;
+    }
+    let mut differing = (0..stack.dims.len()).filter(|&d| stack.dims[d] != row.dims[d]);
+    let dimension = differing.next().unwrap_or(0);
+    if differing.next().is_some() || row.dims.get(dimension)?.size != 1 {
+        return None;
+    }
+    let order = |shape: &ArrayShape| -> Option<Vec<i64>> {
+        let wide = |&&d: &&i64| usize::try_from(d).ok().and_then(|d| row.dims.get(d)).is_some_and(|d| d.size != 1);
+        Some(shape.layout.as_ref()?.minor_to_major.iter().filter(wide).copied().collect())
     };
-    stack.dims.len() == row.dims.len() && row.dims.first().is_some_and(|d| d.size == 1) && stack.dims[1..] == row.dims[1..]
+    if order(stack)? != order(row)? {
+        return None;
+    }
+    Some((dimension, Rows::along(stack, dimension)?))
 }
 
 /// The instruction behind bitcasts, and the element of its tuple.

@@ -4,7 +4,7 @@ use clap::{ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::outcome::Failure;
 use crate::terminal::Style;
-use crate::{check, convert, devices, diff, equiv, explain, outcome, pack, peak, rewrite, run as run_module, simulate};
+use crate::{check, convert, devices, diff, equiv, explain, outcome, pack, peak, rewrite, run as run_module, simulate, solve};
 
 /// Makes a compiled JAX/XLA training step fit a GPU memory budget, bit for bit.
 ///
@@ -58,6 +58,8 @@ pub enum Command {
     Check(check::Args),
     /// Convert between HLO text and protocol buffers
     Convert(convert::Args),
+    /// Solve a planning problem without a program, and tell how far from the best possible the answer can be
+    Solve(solve::Args),
     /// Pack buffers with known lives into one address space
     Pack(pack::Args),
     /// Show the machines that are known by name
@@ -84,6 +86,7 @@ pub fn run(cli: Cli) -> u8 {
         Command::Peak(args) => peak::run(&args, style),
         Command::Diff(args) => diff::run(&args, style),
         Command::Simulate(args) => simulate::run(&args, style),
+        Command::Solve(args) => solve::run(&args, style),
         Command::Pack(args) => pack::run(&args, style),
         Command::Devices(args) => devices::run(&args),
         Command::Explain(args) => explain::run(&args, style),

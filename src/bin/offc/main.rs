@@ -23,6 +23,7 @@ mod probe;
 mod rewrite;
 mod run;
 mod simulate;
+mod solve;
 mod summary;
 mod terminal;
 mod timing;

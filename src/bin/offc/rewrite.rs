@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use offc::driver::{RewriteOptions, Rewritten, Trouble, rewrite};
-use offc::pass::{Infeasible, Pipeline};
+use offc::driver::{RewriteOptions, Summary, Trouble, floor, rewrite};
+use offc::pass::{HostState, Pipeline};
 use offc::units::Bytes;
 
 use crate::device::MachineArgs;
@@ -11,11 +11,8 @@ use crate::files::{self, Pending};
 use crate::input::{Loaded, load_telling};
 use crate::outcome::{BadInput, Failure, tell};
 use crate::output::{Emit, Target, encode};
-use crate::summary::Summary;
+use crate::summary;
 use crate::terminal::{Progress, Style};
-
-/// How often [`floor`] asks for an eighth less before it gives up.
-const ASKS: usize = 4;
 
 /// Arguments of `offc rewrite`.
 #[derive(Debug, clap::Args)]
@@ -47,6 +44,10 @@ pub struct Args {
     /// The compiled form of the same program, where IN is a module before optimization: its memory and times are what is planned on
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
+    /// Let optimizer state live in host memory between steps: entry parameters that only the update reads, and the outputs that replace them, change
+    /// their memory space. `auto` takes as many as are needed; a regular expression names the parameters that may
+    #[arg(long, value_name = "auto|REGEX")]
+    host_state: Option<HostState>,
     /// GPU memory by which XLA's own rematerialization sets its limit; `none` if it is off or given room by
     /// XLA_FLAGS=--xla_gpu_memory_limit_slop_factor=N [default: the device's]
     #[arg(long, value_name = "SIZE|none")]
@@ -54,7 +55,7 @@ pub struct Args {
     /// Save every decision, with its reason, as JSON
     #[arg(long, value_name = "FILE.json")]
     plan_out: Option<PathBuf>,
-    /// The steps to run, such as `fit{recompute=false},dce` [default: fit,dce]
+    /// The steps to run, such as `fit{recompute=false},dce` [default: loops,fit,dce]
     #[arg(long, value_name = "PIPELINE")]
     passes: Option<Pipeline>,
     /// The form to write, whatever the name [default: as read]
@@ -97,10 +98,11 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     };
     let xla_memory = args.xla_limit.map_or(Some(machine.memory), |XlaLimit(said)| said);
     let (host_memory, pipeline) = (args.machine.host_memory, args.passes.clone());
-    let options = RewriteOptions { machine, memory: args.memory, host_memory, pipeline, xla_memory, truth };
+    let host_state = args.host_state.clone();
+    let options = RewriteOptions { machine, memory: args.memory, host_memory, host_state, pipeline, truth, xla_memory };
     let progress = Progress::start("planning");
     let rewritten = rewrite(&loaded.module, &options).map_err(|t| failure(t, &loaded, args))?;
-    let floor = floor(&loaded, &options, &rewritten);
+    let floor = floor(&loaded.module, &options, &rewritten);
     drop(progress);
     let bytes = encode(&rewritten.module, &form, &crate::files::name(&args.input))?;
     let summary = Summary::of(&options, &rewritten, floor);
@@ -118,25 +120,11 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     }
     pending.into_iter().try_for_each(Pending::commit)?;
     if args.json {
-        tell(&summary.json()?);
+        tell(&summary::json(&summary)?);
     } else if !args.quiet {
-        tell(&summary.text(args.top, style));
+        tell(&summary::text(&summary, args.top, style));
     }
     Ok(())
-}
-
-/// The lowest peak that the same steps find when they are asked for less and less.
-fn floor(loaded: &Loaded, options: &RewriteOptions, rewritten: &Rewritten) -> Option<Bytes> {
-    let mut lowest = rewritten.after.device();
-    for _ in 0..ASKS {
-        let less = RewriteOptions { memory: Bytes(lowest.get() / 8 * 7), xla_memory: None, ..options.clone() };
-        match rewrite(&loaded.module, &less) {
-            Ok(found) => lowest = lowest.min(found.after.device()),
-            Err(Trouble::Infeasible(Infeasible { floor, .. })) => return Some(lowest.min(floor)),
-            Err(Trouble::Input(_) | Trouble::Usage(_) | Trouble::Internal { .. }) => return None,
-        }
-    }
-    None
 }
 
 fn failure(trouble: Trouble, loaded: &Loaded, args: &Args) -> Failure {

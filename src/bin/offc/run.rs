@@ -106,7 +106,7 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     } else {
         several(args, module, options, style)?
     };
-    if let Some(placement) = &planned.placement {
+    if let (Some(placement), Backend::Cpu) = (&planned.placement, args.backend) {
         tell(&memory(placement, outcome.high_water));
     }
     if let (Some(path), Some(machine)) = (&args.timing, &machine) {

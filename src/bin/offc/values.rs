@@ -28,8 +28,11 @@ pub struct Inputs {
     whole: Vec<Vec<usize>>,
 }
 
+/// Gives the value of an argument by its number, once.
+pub type Arguments = Box<dyn FnMut(usize) -> Result<Array, String>>;
+
 /// The inputs of one partition, made or read one by one.
-pub fn streamed(source: &Source, module: &Module) -> Result<Box<dyn FnMut(usize) -> Result<Array, String>>, Failure> {
+pub fn streamed(source: &Source, module: &Module) -> Result<Arguments, Failure> {
     let types = parameter_types(module)?;
     let Some(path) = &source.inputs else {
         let seed = source.seed.unwrap_or(0);

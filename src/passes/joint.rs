@@ -1,0 +1,295 @@
+//! `loops`: decides jointly what becomes of what loops save and of the updates after them.
+//!
+//! # What it does
+//! Tries programs that differ in what is saved for backward loops and where (`recompute-stack`, `offload-stack`), in whether updates move into
+//! the loop that makes their gradient (`sink-update`), and in what is made where it is read (`sink-invariant`, `fuse-again`); measures each with
+//! the buffer model and the simulator, and takes the fastest that fits, or else the smallest.
+//!
+//! # When it helps
+//! Scanned layers, with or without a checkpoint policy.
+//!
+//! # Example
+//! See the passes named above.
+//!
+//! # Cost
+//! Some tens of rewrites and measurements of the module.
+//!
+//! # Source
+//! The budget enters by a Lagrange multiplier: Everett, "Generalized Lagrange Multiplier Method", Operations Research 1963.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::analysis::Analyses;
+use crate::cost::Prices;
+use crate::ir::Module;
+use crate::pass::{Changed, Entry, Log, Pass, PassCx, PassError};
+use crate::sim::simulate;
+
+use super::fuse_again::fuse_again;
+use super::recompute_stack::{self, Prepared, Restacked, Ways};
+use super::sink_invariant::sink_invariants;
+use super::sink_update::{sink_hosted, streamable};
+use super::stream_state::{allows, entry_states, host_in_entry};
+
+/// See the module's description.
+#[derive(Clone, Copy, Debug)]
+pub struct LoopMemory;
+
+impl Pass for LoopMemory {
+    fn name(&self) -> &'static str {
+        "loops"
+    }
+    fn run(&self, module: &mut Module, cx: &mut PassCx, log: &mut Log) -> Result<Changed, PassError> {
+        let search = Search { stacks: Ways { recompute: true, offload: true }, updates: true, fuse: true };
+        let Some(found) = self::search(module, cx, search) else { return Ok(Changed::No) };
+        log.entries.push(Entry { pass: self.name(), changed: true, text: found.done.to_string(), plan: None });
+        *module = found.module;
+        Ok(Changed::Yes)
+    }
+}
+
+/// What a search may do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Search {
+    /// With stacks.
+    pub stacks: Ways,
+    /// Whether updates may move into loops.
+    pub updates: bool,
+    /// Whether kernels are fused again and invariants sunk.
+    pub fuse: bool,
+}
+
+/// What was done to a program.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Done {
+    stacks: Restacked,
+    updates: usize,
+    invariants: usize,
+    fused: usize,
+    /// Entry parameters that live in host memory now, with the numbers of the outputs that replace them.
+    states: Vec<String>,
+}
+
+/// What becomes of updates and states.
+#[derive(Clone, Debug, Default)]
+struct State {
+    /// Whether updates move into loops.
+    sink: bool,
+    /// Parameter numbers of the states that move to the host.
+    host: FxHashSet<i64>,
+    /// Their bytes.
+    bytes: u64,
+}
+
+/// In how many steps states move to host memory.
+const SHARES: u64 = 16;
+/// After so many sets of states with which the program fits, more would only cost time.
+const ENOUGH: usize = 4;
+
+/// More and more states in host memory.
+fn streaming(module: &Module, cx: &PassCx) -> Vec<State> {
+    let Some(allowed) = &cx.host_state else { return Vec::new() };
+    let mut order = streamable(module);
+    let in_loops: FxHashSet<i64> = order.iter().map(|s| s.0).collect();
+    order.extend(entry_states(module).iter().filter(|s| !in_loops.contains(&s.number)).map(|s| (s.number, s.bytes)));
+    order.retain(|s| allows(module, allowed, s.0));
+    let total: u64 = order.iter().map(|s| s.1).sum();
+    let mut out = Vec::new();
+    for share in 1..=SHARES {
+        let mut left = total / SHARES * share;
+        let (mut host, mut moved) = (FxHashSet::default(), 0);
+        for &(number, bytes) in &order {
+            if left > 0 {
+                host.insert(number);
+                moved += bytes;
+            }
+            left = left.saturating_sub(bytes);
+        }
+        if !host.is_empty() && out.last().is_none_or(|s: &State| s.bytes != moved) {
+            out.extend([true, false].map(|sink| State { sink, host: host.clone(), bytes: moved }));
+        }
+    }
+    out
+}
+
+/// The entry parameters whose memory space differs, with the outputs that replace them.
+fn moved(before: &Module, after: &Module) -> Vec<String> {
+    let pairs = before.entry().parameters.iter().zip(&after.entry().parameters).enumerate();
+    let changed =
+        pairs.filter(|&(_, (&a, &b))| before.shapes.memory_space(before.instr(a).shape) != after.shapes.memory_space(after.instr(b).shape));
+    changed
+        .map(|(n, (&a, _))| {
+            let alias = before.header.input_output_alias.iter().find(|e| usize::try_from(e.parameter) == Ok(n));
+            let output = alias.map_or_else(String::new, |e| format!(", output {:?}", e.output));
+            format!("parameter {n} `{}`{output}", before.instr(a).name)
+        })
+        .collect()
+}
+
+impl std::fmt::Display for Done {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} stacks dropped, {} new ones on the device and {} on the host; {} updates moved into the loop that makes their gradient; \
+             {} invariants made where they are read; {} fusions moved into their readers",
+            self.stacks.dropped, self.stacks.device, self.stacks.host, self.updates, self.invariants, self.fused
+        )?;
+        if !self.states.is_empty() {
+            write!(f, "; in host memory from now on, as the entry's signature says: {}", self.states.join("; "))?;
+        }
+        Ok(())
+    }
+}
+
+/// A program that was tried.
+#[derive(Clone, Debug)]
+pub(super) struct Trial {
+    pub module: Module,
+    pub done: Done,
+    device: u64,
+    host: u64,
+    step: u64,
+}
+
+/// Prices of a byte of device memory, from nothing to everything, in nanoseconds.
+const PRICES: usize = 22;
+const LOWEST_PRICE: f64 = 1e-5;
+/// Prices of a byte through the link, in nanoseconds; at 50 GB/s a byte takes 0.02.
+const LINK_PRICES: [f64; 3] = [2e-4, 2e-3, 1e-2];
+/// How many higher prices than the lowest that fits are tried.
+const MORE: usize = 3;
+/// How often a choice is made anew because a value was not there in time.
+const BANS: usize = 24;
+
+/// The fastest program that fits, else the smallest; `None` where the program fits as it is or nothing makes it smaller.
+pub(super) fn search(module: &Module, cx: &PassCx, search: Search) -> Option<Trial> {
+    let before = measure(module.clone(), Done::default(), cx);
+    if before.device <= cx.memory.get() {
+        return None;
+    }
+    let mut best: Option<Trial> = None;
+    let mut ways = vec![State::default()];
+    if search.updates {
+        ways.push(State { sink: true, ..State::default() });
+        ways.extend(streaming(module, cx));
+    }
+    let mut prepared = recompute_stack::prepare(module, &cx.machine);
+    let mut links = vec![None];
+    if search.stacks.offload && !prepared.is_empty() {
+        links.extend(LINK_PRICES.map(Some));
+    }
+    // The least bytes without state in host memory; how many sets of such states made the program fit.
+    let (mut lowest, mut enough) = (before.device, 0);
+    for state in &ways {
+        let too_few = lowest.saturating_sub(state.bytes) > cx.memory.get();
+        if !state.host.is_empty() && (too_few || enough == ENOUGH) {
+            continue;
+        }
+        for sink_all in [false, true] {
+            if sink_all && !search.fuse {
+                continue;
+            }
+            let mut tried = Tried { base: module, state, link: None, sink_all, search, cx, seen: FxHashMap::default() };
+            let mut fits = false;
+            for &link in &links {
+                tried.link = link;
+                fits |= tried.bisect(&mut prepared, &mut best);
+            }
+            if state.host.is_empty() {
+                lowest = tried.seen.values().copied().fold(lowest, u64::min);
+            }
+            if fits {
+                enough += usize::from(!state.host.is_empty());
+                break;
+            }
+        }
+    }
+    best.filter(|b| b.device < before.device)
+}
+
+struct Tried<'a> {
+    base: &'a Module,
+    state: &'a State,
+    link: Option<f64>,
+    sink_all: bool,
+    search: Search,
+    cx: &'a PassCx,
+    seen: FxHashMap<Vec<(usize, super::recompute_stack::Choice)>, u64>,
+}
+
+impl Tried<'_> {
+    /// The lowest price at which the program fits, by bisection; every program on the way competes. Whether one fits.
+    fn bisect(&mut self, prepared: &mut [Prepared], best: &mut Option<Trial>) -> bool {
+        let (mut low, mut high) = (0, PRICES);
+        if self.attempt(prepared, high, best).is_none_or(|device| device > self.cx.memory.get()) {
+            return false;
+        }
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            let fits = self.attempt(prepared, middle, best).is_some_and(|device| device <= self.cx.memory.get());
+            if fits { high = middle } else { low = middle + 1 }
+        }
+        // What is smaller may be faster too.
+        for more in 1..=MORE {
+            self.attempt(prepared, (low + more).min(PRICES), best);
+        }
+        true
+    }
+
+    /// Tries one price; returns the program's device bytes.
+    fn attempt(&mut self, prepared: &mut [Prepared], price: usize, best: &mut Option<Trial>) -> Option<u64> {
+        let price = LOWEST_PRICE * f64::from(1u32 << price);
+        for _ in 0..BANS {
+            let choices = recompute_stack::choices(prepared, &self.cx.machine, (price, self.link), self.search.stacks);
+            if let Some(&device) = self.seen.get(&choices) {
+                return Some(device);
+            }
+            let Some((rewritten, stacks)) = recompute_stack::carry_out(self.base, prepared, &choices) else { continue };
+            let done = Done { stacks, ..Done::default() };
+            let trial = self.finish(rewritten, done);
+            let device = trial.device;
+            self.seen.insert(choices, device);
+            if best.as_ref().is_none_or(|b| better(&trial, b, self.cx)) && is_well_formed(&trial.module) {
+                *best = Some(trial);
+            }
+            return Some(device);
+        }
+        None
+    }
+
+    fn finish(&self, mut module: Module, mut done: Done) -> Trial {
+        // After the stacks: what is made again in the loop reads weights, and must read them before their update.
+        if self.state.sink {
+            done.updates = sink_hosted(&mut module, &self.state.host);
+        }
+        if !self.state.host.is_empty() {
+            host_in_entry(&mut module, &self.state.host);
+            done.states = moved(self.base, &module);
+        }
+        if self.search.fuse {
+            done.invariants = sink_invariants(&mut module, !self.sink_all);
+            done.fused = fuse_again(&mut module);
+        }
+        measure(module, done, self.cx)
+    }
+}
+
+/// Whether a trial is to be preferred: what fits goes before what does not, then the faster, then the smaller.
+fn better(trial: &Trial, than: &Trial, cx: &PassCx) -> bool {
+    let key = |t: &Trial| {
+        let fits = t.device <= cx.memory.get() && t.host <= cx.host_memory.get();
+        (t.host > cx.host_memory.get(), !fits, if fits { t.step } else { t.device }, if fits { t.device } else { t.step })
+    };
+    key(trial) < key(than)
+}
+
+fn is_well_formed(module: &Module) -> bool {
+    !crate::verify::verify(module).iter().any(crate::diag::Diagnostic::is_error)
+}
+
+fn measure(module: Module, done: Done, cx: &PassCx) -> Trial {
+    let memory = *Analyses::new(&module).memory();
+    let (device, host) = (memory.device_bytes(), memory.host_bytes());
+    let step = simulate(&module, &cx.machine, &Prices::new(&module, &cx.machine)).step.0;
+    Trial { module, done, device, host, step }
+}
