@@ -194,7 +194,8 @@ pub fn rewrite(module: &Module, options: &RewriteOptions) -> Result<Rewritten, T
     if !errors.is_empty() {
         return Err(Trouble::Input(errors));
     }
-    let suits = module.is_scheduled || pipeline.stages.iter().all(|s| UNSCHEDULED.contains(&s.name.as_str())) && remat_scan::applies(module);
+    let suits =
+        module.is_scheduled || pipeline.stages.iter().all(|s| UNSCHEDULED.contains(&s.name.as_str())) && remat_scan::applies(module);
     if !suits {
         let text = format!(
             "expected a scheduled module, found `{}` without `is_scheduled=true` and without a scan and its backward scan",
