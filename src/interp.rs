@@ -1,6 +1,6 @@
 //! Runs a program: the reference meaning of every operation.
 //!
-//! [`Program::new`] compiles a module's instructions, each alone, into loops ([`kernel`]); [`Evaluation`] walks the computations in their
+//! [`Program::new`] compiles a module's instructions, each alone, into loops ([`kernel`]); `Evaluation` walks the computations in their
 //! order and runs them. Nothing here decides anything that could differ from run to run: sums have a fixed order ([`kernel`]), values are
 //! passed in program order, partitions meet in the order of their programs. [`ops`] says what single elements become, and computes what no
 //! loop does.

@@ -1,6 +1,6 @@
 //! Solves a [`Problem`], and says how far from the best any solution can be.
 //!
-//! Two searches, the better of which counts. [`search`](crate::solve::search) decides offload and recomputation together, greedily on the
+//! Two searches, the better of which counts. [`search`] decides offload and recomputation together, greedily on the
 //! exact memory curve, then trims and exchanges. Where values may be made again and the problem is small enough, `anneal` walks over what is made again
 //! before which step, from the rounded linear program of `retention`. [`bound`] is that program's bound: it holds for every solution that
 //! `problem::check` accepts. No clock decides anything: efforts are counted.
