@@ -3,6 +3,7 @@
 pub mod dce;
 pub mod drop_carried;
 pub mod fit;
+mod flow;
 pub mod fuse_again;
 mod inline;
 pub mod joint;

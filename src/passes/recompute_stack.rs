@@ -28,7 +28,6 @@
 //! # Source
 //! Zheng et al., the min-cut partitioner of PyTorch's AOTAutograd; Griewank and Walther, "Algorithm 799: revolve", TOMS 2000, for the trade; Jain et al., "Checkmate", MLSys 2020, for choosing what to keep.
 
-mod flow;
 mod graph;
 mod make;
 mod pair;

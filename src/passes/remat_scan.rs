@@ -38,7 +38,6 @@ mod build;
 mod choose;
 mod cut;
 mod estimate;
-mod flow;
 mod graph;
 mod inline;
 mod pair;

@@ -13,10 +13,10 @@ use crate::ir::{CompId, DEVICE, InstrId, Module, Op};
 use crate::machine::Machine;
 use crate::plan::is_pure;
 
-use super::flow::{INFINITE, Network};
 use super::pair::{Pair, Stack};
 use super::same::same_computation;
 use crate::passes::closure;
+use crate::passes::flow::{INFINITE, Network};
 
 /// Capacities are thousandths of nanoseconds an iteration.
 const SCALE: f64 = 1e3;
@@ -160,7 +160,7 @@ impl Graph {
 
     /// The cheapest choice.
     pub(super) fn choose(&self, pair: &Pair, machine: &Machine, costs: Costs, banned: &FxHashSet<InstrId>) -> Choice {
-        let mut network = Network::default();
+        let mut network = Network::new(0);
         let (source, sink) = (network.node(), network.node());
         let cells: Vec<(usize, usize)> = self.nodes.iter().map(|_| (network.node(), network.node())).collect();
         let hbm = machine.hbm.as_f64();
@@ -184,7 +184,7 @@ impl Graph {
         for value in &wanted {
             network.edge(cells[self.index[value]].1, sink, INFINITE);
         }
-        let sources = network.cut(source, sink);
+        let sources = network.source_side(source, sink);
         let mut choice = Choice { drop: Vec::new(), device: Vec::new(), host: Vec::new() };
         let mut holders: FxHashSet<InstrId> = FxHashSet::default();
         let saved = |n: usize| sources[cells[n].0] && !sources[cells[n].1];
@@ -208,9 +208,12 @@ impl Graph {
     }
 }
 
-fn capacity(nanos: f64) -> i64 {
+/// Costs from here on are never paid.
+const PROHIBITIVE: f64 = (1u64 << 40) as f64;
+
+fn capacity(nanos: f64) -> u64 {
     let scaled = nanos * SCALE;
-    if scaled.is_finite() && scaled < INFINITE as f64 / 1024.0 { (scaled as i64).max(1) } else { INFINITE }
+    if scaled.is_finite() && scaled < PROHIBITIVE { (scaled as u64).max(1) } else { INFINITE }
 }
 
 /// The instruction behind bitcasts.

@@ -223,6 +223,6 @@ impl Costs for Named<'_> {
     }
     fn make(&self, id: InstrId) -> u64 {
         let is_named = self.names.iter().any(|n| **n == *self.prices.module.instr(id).name);
-        if is_named { super::flow::INFINITE } else { self.prices.make(id) }
+        if is_named { crate::passes::flow::INFINITE } else { self.prices.make(id) }
     }
 }

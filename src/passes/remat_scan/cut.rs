@@ -9,8 +9,8 @@ use rustc_hash::FxHashSet;
 
 use crate::ir::{InstrId, Module};
 
-use super::flow::{INFINITE, Network};
 use super::graph::Graph;
+use crate::passes::flow::{INFINITE, Network};
 
 /// What keeping and making cost, in any one unit.
 pub(super) trait Costs {

@@ -20,6 +20,12 @@ impl Network {
         Self { to: Vec::new(), capacity: Vec::new(), edges: vec![Vec::new(); nodes] }
     }
 
+    /// A new node.
+    pub fn node(&mut self) -> usize {
+        self.edges.push(Vec::new());
+        self.edges.len() - 1
+    }
+
     pub fn edge(&mut self, from: usize, to: usize, capacity: u64) {
         for (a, b, c) in [(from, to, capacity), (to, from, 0)] {
             self.edges[a].push(self.to.len());
