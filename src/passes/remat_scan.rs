@@ -25,6 +25,9 @@
 //! it everything is. Invariants made of constants alone (masks) are made in the bodies. No opt-barrier is put before what is made
 //! again unless asked for: the two loops have different bodies, so nothing can be merged across them, and a barrier makes copies of the rows.
 //!
+//! Where computing again is not enough, rows of what is kept go to pinned host memory, the largest first: a value passes
+//! `annotate_device_placement` before its row is written and after it is read, as JAX writes it, and XLA makes copies of both.
+//!
 //! # Refuses
 //! Stacks that anything but the two loops touches stay. Values of random generators, of side effects and of inner loops are kept, not made again.
 //!
@@ -282,7 +285,8 @@ fn tell(done: &Done) -> String {
 }
 
 fn decide(module: &Module, pair: &Pair, sizes: &Sizes, chosen: &Candidate) -> Vec<Decision> {
-    let stacks = pair.stacks.iter().filter(|s| chosen.done.dropped.iter().any(|d| **d == *module.instr(s.value).name));
+    let among = |names: &[String], s: &pair::Stack| names.iter().any(|n| **n == *module.instr(s.value).name);
+    let stacks = pair.stacks.iter().filter(|s| among(&chosen.done.dropped, s) && !among(&chosen.done.host, s));
     let decision = |stack: &pair::Stack| {
         let name = module.instr(stack.value).name.to_string();
         let bytes = sizes.bytes(module, module.instr(pair.producer.elements[stack.from].initial).shape);

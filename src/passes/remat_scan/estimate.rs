@@ -3,6 +3,10 @@
 //! Values that XLA surely fuses into their readers take nothing, views and in-place updates neither; what is left is alive from where it stands
 //! in the body's order to its last reader. That is no promise by itself. Given the compiled form of the original program, only the
 //! *difference* between two such estimates counts: bytes of stacks, which are exact, and of what is made again, which is nearly so.
+//!
+//! Before partitioning, arrays have the shapes of all devices together. The compiled form says into how many parts its parameters and stacks are cut; the
+//! rest follows by dimension. Weights that devices share are whole from the first product that reads them to the last, and what each has summed is whole until
+//! the link has added it up (seen in gpt3_175b_*_fsdp64: three gathered weights and one sum lie beside the layer's own values).
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
