@@ -128,7 +128,7 @@ unsafe fn product(a: Matrix<f32>, b: Matrix<f32>, c: Matrix<f32>, [rows, depth, 
     let share = rows.div_ceil(threads).max(1);
     let part = |first: usize| {
         // All of each is captured, not the pointers in them.
-        let (a, b, c, rows) = (a.from_row(first), b.from_row(0), c.from_row(first), share.min(rows - first));
+        let (a, b, c, rows) = (a.below(first), b.below(0), c.below(first), share.min(rows - first));
         // SAFETY: the caller's; the parts have rows of their own.
         unsafe {
             matrixmultiply::sgemm(

@@ -29,8 +29,8 @@ impl<T: Copy> Matrix<T> {
     pub fn at(self, row: usize, column: usize) -> *mut T {
         self.start.wrapping_offset(row.cast_signed() * self.steps[0] + column.cast_signed() * self.steps[1])
     }
-    /// The rows from one on.
-    pub fn from_row(self, row: usize) -> Self {
+    /// The rows from one on down.
+    pub fn below(self, row: usize) -> Self {
         Self { start: self.at(row, 0), ..self }
     }
 }
