@@ -7,6 +7,7 @@ mod flow;
 pub mod fuse_again;
 mod inline;
 pub mod joint;
+pub mod pipeline_rows;
 pub mod recompute_stack;
 pub mod remat_scan;
 mod row_kernels;
@@ -41,6 +42,7 @@ pub const PASSES: &[(&str, &str)] = &[
     ),
     ("trim-outputs", "take outputs that nobody reads out of multi-output fusions"),
     ("sink-update", "move optimizer updates into the loop that makes their gradient"),
+    ("pipeline-rows", "move transfers of rows between host and loop to neighbouring iterations where the link is free"),
     ("sink-invariant", "make masks and other constants where loops read them"),
     ("fuse-again", "move new and cloned elementwise fusions into their readers"),
     ("drop-carried", "take out of loops what they carry for nobody"),
@@ -113,6 +115,7 @@ fn plain(name: &str) -> Option<Box<dyn Pass>> {
         "loops" => Some(Box::new(joint::LoopMemory)),
         "trim-outputs" => Some(Box::new(trim_outputs::TrimOutputs)),
         "sink-update" => Some(Box::new(sink_update::SinkUpdate)),
+        "pipeline-rows" => Some(Box::new(pipeline_rows::PipelineRows)),
         "sink-invariant" => Some(Box::new(sink_invariant::SinkInvariant)),
         "fuse-again" => Some(Box::new(fuse_again::FuseAgain)),
         "drop-carried" => Some(Box::new(drop_carried::DropCarried)),

@@ -26,6 +26,7 @@ use crate::pass::{Changed, Entry, Log, Pass, PassCx, PassError};
 use crate::sim::simulate;
 
 use super::fuse_again::fuse_again;
+use super::pipeline_rows::pipeline_rows;
 use super::recompute_stack::{self, Prepared, Restacked, Ways};
 use super::sink_invariant::sink_invariants;
 use super::sink_update::{sink_hosted, streamable};
@@ -66,6 +67,8 @@ pub(super) struct Done {
     updates: usize,
     invariants: usize,
     fused: usize,
+    /// Transfers of rows that cross into another iteration.
+    across: usize,
     /// Entry parameters that live in host memory now, with the numbers of the outputs that replace them.
     states: Vec<String>,
 }
@@ -134,6 +137,9 @@ impl std::fmt::Display for Done {
              {} invariants made where they are read; {} fusions moved into their readers",
             self.stacks.dropped, self.stacks.device, self.stacks.host, self.updates, self.invariants, self.fused
         )?;
+        if self.across > 0 {
+            write!(f, "; {} transfers of rows moved to another iteration", self.across)?;
+        }
         if !self.states.is_empty() {
             write!(f, "; in host memory from now on, as the entry's signature says: {}", self.states.join("; "))?;
         }
@@ -246,18 +252,21 @@ impl Tried<'_> {
             }
             let Some((rewritten, stacks)) = recompute_stack::carry_out(self.base, prepared, &choices) else { continue };
             let done = Done { stacks, ..Done::default() };
-            let trial = self.finish(rewritten, done);
-            let device = trial.device;
+            let trials = self.finish(rewritten, done);
+            let device = trials.iter().map(|t| t.device).min()?;
             self.seen.insert(choices, device);
-            if best.as_ref().is_none_or(|b| better(&trial, b, self.cx)) && is_well_formed(&trial.module) {
-                *best = Some(trial);
+            for trial in trials {
+                if best.as_ref().is_none_or(|b| better(&trial, b, self.cx)) && is_well_formed(&trial.module) {
+                    *best = Some(trial);
+                }
             }
             return Some(device);
         }
         None
     }
 
-    fn finish(&self, mut module: Module, mut done: Done) -> Trial {
+    /// The rewritten program, and the same with its transfers of rows at better times.
+    fn finish(&self, mut module: Module, mut done: Done) -> Vec<Trial> {
         // After the stacks: what is made again in the loop reads weights, and must read them before their update.
         if self.state.sink {
             done.updates = sink_hosted(&mut module, &self.state.host);
@@ -270,7 +279,16 @@ impl Tried<'_> {
             done.invariants = sink_invariants(&mut module, !self.sink_all);
             done.fused = fuse_again(&mut module);
         }
-        measure(module, done, self.cx)
+        let mut trials = Vec::new();
+        if !self.state.host.is_empty() || done.stacks.host > 0 {
+            let mut pipelined = module.clone();
+            let across = pipeline_rows(&mut pipelined, &self.cx.machine);
+            if across > 0 {
+                trials.push(measure(pipelined, Done { across, ..done.clone() }, self.cx));
+            }
+        }
+        trials.push(measure(module, done, self.cx));
+        trials
     }
 }
 
