@@ -153,9 +153,10 @@ struct Write {
 impl Stack {
     fn item(&self, module: &Module, machine: &Machine) -> Item {
         let time = |id| transfer::of(module, id).map_or(Nanos::ZERO, |t| transfer::time_alone(t, machine));
-        let bytes = self.read.map_or_else(|| self.write.map_or(0, |w| module.shapes.byte_size(module.instr(w.value).shape)), |r| {
-            module.shapes.byte_size(module.instr(r.done).shape)
-        });
+        let bytes = self.read.map_or_else(
+            || self.write.map_or(0, |w| module.shapes.byte_size(module.instr(w.value).shape)),
+            |r| module.shapes.byte_size(module.instr(r.done).shape),
+        );
         Item {
             read: self.read.map(|r| ReadWindow { time: time(r.start), first: r.first, over: r.over }),
             write: self.write.map(|w| WriteWindow { time: time(w.start), born: w.born, made: w.made }),
@@ -293,7 +294,8 @@ fn apply(module: &mut Module, this: &Loop, stacks: &[Stack], table: &Timetable) 
             (Way::Read, true) => {
                 let row = shifted(stack.read.expect("it reads").index, i64::from(state.across[0]));
                 let number = builder.number(module, row);
-                let slice = slice_row(module, state.stack, stack.rows, (number, row), &mut builder.taken).expect("`stack` has seen the rows");
+                let slice =
+                    slice_row(module, state.stack, stack.rows, (number, row), &mut builder.taken).expect("`stack` has seen the rows");
                 let (start, done) = asynchronous(module, slice, &mut builder.taken);
                 state.pending[0] = Some(done);
                 start

@@ -83,9 +83,7 @@ const PLAYED: i64 = 6;
 /// and among nearly equal ones the one with the fewest rows carried.
 pub(super) fn timetable(times: &[Nanos], items: &[Item]) -> Timetable {
     let mut best: Option<(u64, Timetable)> = None;
-    for (read, write) in
-        [(Rule::Within, Rule::Within), (Rule::Within, Rule::Free), (Rule::Free, Rule::Within), (Rule::Free, Rule::Free)]
-    {
+    for (read, write) in [(Rule::Within, Rule::Within), (Rule::Within, Rule::Free), (Rule::Free, Rule::Within), (Rule::Free, Rule::Free)] {
         let free = play(times, items, &vec![[read, write]; items.len()]);
         let fixed: Vec<[Rule; 2]> = free.across.iter().map(|a| a.map(|across| if across { Rule::Across } else { Rule::Within })).collect();
         let table = play(times, items, &fixed);
@@ -237,14 +235,14 @@ impl Player<'_> {
     /// Starts what the link can take before the next position.
     fn offer(&mut self, position: usize, k: i64) {
         let last = self.times.len() - 1;
-        let (next, end) = (self.now + (self.times[position + 1] - self.times[position]), self.now + (self.times[last] - self.times[position]));
+        let (next, end) =
+            (self.now + (self.times[position + 1] - self.times[position]), self.now + (self.times[last] - self.times[position]));
         for way in WAYS {
             while self.free[way as usize] < next {
                 let begin = self.now.max(self.free[way as usize]);
                 let candidates = (0..self.items.len()).filter_map(|item| Some((self.due(item, way, position, k)?, item)));
                 let fits = |&((due, _), item): &((i64, usize), usize)| {
-                    due <= k && self.rules[item][way as usize] == Rule::Within
-                        || begin + self.time(item, way).unwrap_or_default() <= end
+                    due <= k && self.rules[item][way as usize] == Rule::Within || begin + self.time(item, way).unwrap_or_default() <= end
                 };
                 let Some((_, item)) = candidates.filter(fits).min() else { break };
                 self.start(position, item, way, k);
@@ -256,7 +254,9 @@ impl Player<'_> {
     fn due(&self, item: usize, way: Way, position: usize, k: i64) -> Option<(i64, usize)> {
         let (at, rule) = (&self.items[item], self.rules[item][way as usize]);
         let next = self.next[item][way as usize];
-        if self.open[item][way as usize] || self.open[item][Self::other(way) as usize] && self.end[item][Self::other(way) as usize] > self.now {
+        if self.open[item][way as usize]
+            || self.open[item][Self::other(way) as usize] && self.end[item][Self::other(way) as usize] > self.now
+        {
             return None;
         }
         match way {
