@@ -125,7 +125,7 @@ fn transposed(module: &Module, id: InstrId) -> Option<(InstrId, Vec<i64>)> {
         _ => return None,
     };
     let is_parameter = matches!(module.instr(of).op, Op::Parameter { .. }) && module.entry().parameters.contains(&of);
-    is_parameter.then(|| (of, dimensions.iter().copied().collect()))
+    is_parameter.then(|| (of, dimensions.to_vec()))
 }
 
 /// The permutation seen through a bitcast that calls the same dimensions something else.
@@ -247,7 +247,7 @@ fn change_reader(
         let position = module.comp(comp).order.iter().position(|&i| i == old).expect("it stands there");
         module.splice(comp, vec![Insertion { position, instr: slice }], &FxHashSet::default());
         let instr = &mut module.instructions[old];
-        instr.op = if same { Op::Bitcast } else { Op::Transpose { dimensions: permutation.iter().copied().collect() } };
+        instr.op = if same { Op::Bitcast } else { Op::Transpose { dimensions: permutation.to_vec() } };
         instr.operands = [slice].into_iter().collect();
         instr.attrs.backend_config = None;
     }
