@@ -92,11 +92,11 @@ struct State {
 }
 
 /// States move to host memory in steps of at least this part of them all.
-const SHARES: u64 = 32;
+const SHARES: u64 = 16;
 /// States smaller than this part of them all stay.
 const LEAST: u64 = 1000;
 /// After so many sets of states with which the program fits, more would only cost time.
-const ENOUGH: usize = 4;
+const ENOUGH: usize = 8;
 
 /// More and more states in host memory, state by state.
 fn streaming(module: &Module, cx: &PassCx) -> Vec<State> {
