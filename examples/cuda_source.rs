@@ -20,7 +20,7 @@ fn main() {
         };
         let module = settle(&module).unwrap_or(module);
         let placement = align(&arena::placement(&module));
-        let (program, errors) = Program::parts(&module, &placement);
+        let (program, errors) = Program::parts(&module, Some(&placement));
         let reasons: BTreeSet<&str> = errors.iter().map(|e| &*e.message).collect();
         eprintln!("{path}: {} kernels, {} instructions without one", program.source.kernels.len(), errors.len());
         for reason in reasons {

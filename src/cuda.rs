@@ -5,12 +5,19 @@
 //! The text has no include files and depends on nothing but the program: equal programs give equal bytes.
 
 pub mod backend;
+mod blas;
+mod build;
 mod contract;
 mod driver;
 mod emit;
+mod gemm;
 mod graph;
 mod layout;
+mod ledger;
 mod lower;
+mod memory;
+mod numa;
+mod product;
 pub mod program;
 mod pull;
 mod reduce;

@@ -1,9 +1,11 @@
 //! Kernels of dots and convolutions. Every sum is `((0 + a₀b₀) + a₁b₁) + …`, products and sums rounded to the accumulator's type (`float`,
 //! `double`, or 64-bit integers), the result rounded to its own type once: for dots the reference interpreter's bits.
 
-use super::emit::{Emitted, Emitter, Place};
-use super::graph::Ref;
+use super::emit::{Emitted, Emitter, Memory, Place};
+use super::gemm::Finish;
+use super::graph::{Kind, Ref};
 use super::lower::{BLOCK, Lowering};
+use super::product::{Product, Sides, product};
 use super::pull::{dim, dims};
 use super::scalar::convert;
 use super::source::Written;
@@ -32,6 +34,11 @@ fn result(from: Primitive, to: Primitive, x: &str) -> String {
 impl Lowering<'_> {
     /// A dot: blocks of 16 × 16 threads, operands in tiles of shared memory.
     pub(super) fn dot(&mut self, node: usize, dot: &Dot) -> Emitted<()> {
+        self.contract(node, dot, &Finish::default())
+    }
+
+    /// A dot and what follows it, element by element.
+    pub(super) fn contract(&mut self, node: usize, dot: &Dot, end: &Finish) -> Emitted<()> {
         if dot.extras.lhs_sparsity.is_some() || dot.extras.rhs_sparsity.is_some() || dot.extras.block_scaling.is_some() {
             return Err("a sparse or scaled dot: there is no kernel for it".to_string());
         }
@@ -57,6 +64,12 @@ impl Lowering<'_> {
             5 | 6 => Some(Primitive::BF16),
             _ => None,
         };
+        let sides = Sides {
+            left: (&a, &lhs_batch, &lhs_free, &lhs_contract),
+            right: (&b, &rhs_batch, &rhs_free, &rhs_contract),
+            to: &to,
+        };
+        let by_library = self.by_library(dot.precision.algorithm, (left, right, array), &sides, end);
         let sum = accumulator(&[a.element, b.element, to.element]);
         let c = super::types::ctype(sum);
         let index = self.index;
@@ -118,14 +131,51 @@ impl Lowering<'_> {
         e.close();
         e.open(&format!("if ({row} < {m} && {column} < {n})"));
         let place = [b_index.clone(), m_index, n_index].concat();
-        let offset = e.offset(&to, &Place::at(place));
+        let place = Place::at(place);
+        let offset = e.offset(&to, &place);
         let memory = e.stored[&array];
-        let value = result(sum, to.element, "sum");
+        let value = end.apply(&mut e, &to, sum, &place)?;
+        let value = result(sum, to.element, &value);
         e.store(memory, &to, &offset, &value);
         e.close();
         let text = e.finish()?;
         let written = Written::of(e, "dot", text, vec![(memory, offset, to.element.literal_bytes())]);
-        self.launch(written, count * tiles_m * tiles_n, (TILE * TILE) as u32, true)
+        self.launch(written, count * tiles_m * tiles_n, (TILE * TILE) as u32, true)?;
+        if let Some(launch) = self.code.launches.last_mut() {
+            launch.product = by_library;
+        }
+        Ok(())
+    }
+
+    /// The library's product that a dot is, if its operands and its result lie in memory of their own and it is rounded as asked.
+    fn by_library(&self, algorithm: i32, arrays: (Ref, Ref, Ref), sides: &Sides<'_>, end: &Finish) -> Option<Product<Memory>> {
+        let memory = |array: Ref| {
+            let source = self.graph.same_bytes(array);
+            match (self.stored.get(&source), &self.graph.nodes[source.node].kind) {
+                (Some(&memory), _) => Some(memory),
+                (None, Kind::Param(number)) => Some(Memory::Param(*number)),
+                _ => None,
+            }
+        };
+        let (left, right, out) = (memory(arrays.0)?, memory(arrays.1)?, *self.stored.get(&arrays.2)?);
+        // `PrecisionConfig.Algorithm`: unset, f16 and bf16 with sums in f32, f32, f64.
+        let exact = match algorithm {
+            0 => true,
+            4 => sides.left.0.element == Primitive::F16,
+            6 => sides.left.0.element == Primitive::BF16,
+            11 => sides.left.0.element == Primitive::F32,
+            12 => sides.left.0.element == Primitive::F64,
+            _ => false,
+        };
+        let apart = |memory: Memory| memory != out && !self.shares(memory, out);
+        if !exact || !apart(left) || !apart(right) || end.bias.is_some() || !end.activation.is_empty() {
+            return None;
+        }
+        match end.added {
+            Some((_, true)) => product(sides, [left, right, out], end.alpha, end.beta),
+            Some((_, false)) => None,
+            None => product(sides, [left, right, out], end.alpha, 0.0),
+        }
     }
 
     /// A convolution.
