@@ -7,23 +7,32 @@ use super::graph::{Kind, Ref};
 use super::lower::{BLOCK, Lowering};
 use super::product::{Product, Sides, product};
 use super::pull::{dim, dims};
-use super::scalar::convert;
+use super::scalar::{convert, unary};
 use super::source::Written;
-use super::types::{Ty, finish};
-use crate::ir::{ConvDims, Convolution, CustomCall, Dot, Primitive, WindowDim};
+use super::types::{Ty, ctype, finish, literal};
+use crate::ir::{ConvDims, Convolution, CustomCall, Dot, Primitive, Unary, WindowDim};
 
 /// Rows and columns of a tile: a thread a result.
 const TILE: i64 = 16;
 
 /// What sums are made in.
 fn accumulator(types: &[Primitive]) -> Primitive {
-    if types.contains(&Primitive::F64) {
+    if types.contains(&Primitive::C128) {
+        Primitive::C128
+    } else if types.contains(&Primitive::C64) {
+        Primitive::C64
+    } else if types.contains(&Primitive::F64) {
         Primitive::F64
     } else if types.iter().all(|t| t.is_float()) {
         Primitive::F32
     } else {
         Primitive::S64
     }
+}
+
+/// Nothing, as a literal.
+fn zero(kind: Primitive) -> String {
+    super::types::literal_of(kind, &vec![0; kind.literal_bytes()])
 }
 
 /// Sums in 64-bit integers become results by cutting.
@@ -90,7 +99,7 @@ impl Lowering<'_> {
         let b_index = e.split(&group, &reversed(&batch), &batch);
         let m_index = e.split(&row, &reversed(&rows), &rows);
         let n_index = e.split(&column, &reversed(&columns), &columns);
-        e.line(&format!("{c} sum = 0;"));
+        e.line(&format!("{c} sum = {};", zero(sum)));
         e.open(&format!("for ({index} k = 0; k < {k}; k += {TILE})"));
         let side =
             |e: &mut Emitter<'_, '_>, operand: Ref, ty: &Ty, batch: &[usize], free: (&[usize], &[String]), contract: &[usize], at: &str| {
@@ -202,11 +211,11 @@ impl Lowering<'_> {
             "__cudnn$convForward" | "__cudnn$convBiasActivationForward" => {
                 self.forward(node, (operands[0], operands[1]), &call.window, numbers, groups, &epilogue)
             }
-            "__cudnn$convBackwardInput" if groups == (1, 1) => self.backward_input(node, (operands[0], operands[1]), &call.window, numbers),
-            "__cudnn$convBackwardFilter" if groups == (1, 1) => {
-                self.backward_filter(node, (operands[0], operands[1]), &call.window, numbers)
+            "__cudnn$convBackwardInput" if groups.1 == 1 => self.backward_input(node, (operands[0], operands[1]), &call.window, numbers, groups.0),
+            "__cudnn$convBackwardFilter" if groups.1 == 1 => {
+                self.backward_filter(node, (operands[0], operands[1]), &call.window, numbers, groups.0)
             }
-            other => Err(format!("`{other}` with groups: there is no kernel for it")),
+            other => Err(format!("`{other}` with batch groups: there is no kernel for it")),
         }
     }
 
@@ -272,13 +281,20 @@ impl Lowering<'_> {
         for _ in 0..=loops {
             e.close();
         }
-        let value = epilogue.apply(&mut e, &to, &out, &feature, gradient.sum)?;
+        let value = epilogue.apply(&mut e, gradient.kind, &out, &feature, gradient.sum)?;
         let written = gradient.end(e, &value)?;
         self.launch(written, (to.elements() + i64::from(BLOCK) - 1) / i64::from(BLOCK), BLOCK, false)
     }
 
     /// The gradient of the input: `out` is the output's gradient.
-    fn backward_input(&mut self, node: usize, (out, kernel): (Ref, Ref), window: &[WindowDim], numbers: &ConvDims) -> Emitted<()> {
+    fn backward_input(
+        &mut self,
+        node: usize,
+        (out, kernel): (Ref, Ref),
+        window: &[WindowDim],
+        numbers: &ConvDims,
+        groups: i64,
+    ) -> Emitted<()> {
         let (a, b) = (self.graph.ty(out).clone(), self.graph.ty(kernel).clone());
         let places = Numbers::of(numbers)?;
         let mut gradient = self.sum(node, &[a.element, b.element])?;
@@ -289,7 +305,10 @@ impl Lowering<'_> {
         let mut at_out = vec!["0".to_string(); a.dims.len()];
         let mut at_kernel = vec!["0".to_string(); b.dims.len()];
         at_out[places.output.0].clone_from(&at.dims[places.input.0]);
-        at_kernel[places.kernel.0].clone_from(&at.dims[places.input.1]);
+        let (inputs, outputs) = (b.dims[places.kernel.0].max(1), b.dims[places.kernel.1] / groups);
+        let group = e.over(&at.dims[places.input.1], inputs);
+        at_kernel[places.kernel.0] = e.rest(&at.dims[places.input.1], inputs);
+        let first = e.times(&group, outputs);
         let mut inside = Vec::new();
         for (s, w) in window.iter().enumerate() {
             let size = b.dims[places.kernel.2[s]];
@@ -315,9 +334,10 @@ impl Lowering<'_> {
         }
         e.open(&format!("if ({})", if inside.is_empty() { "true".to_string() } else { inside.join(" && ") }));
         let f = e.fresh("f");
-        e.open(&format!("for ({index} {f} = 0; {f} < {}; ++{f})", b.dims[places.kernel.1]));
-        at_out[places.output.1].clone_from(&f);
-        at_kernel[places.kernel.1] = f;
+        e.open(&format!("for ({index} {f} = 0; {f} < {outputs}; ++{f})"));
+        let feature = e.add(&first, &f);
+        at_out[places.output.1].clone_from(&feature);
+        at_kernel[places.kernel.1] = feature;
         gradient.add(&mut e, (out, &a, at_out), (kernel, &b, at_kernel))?;
         for _ in 0..window.len() + 2 {
             e.close();
@@ -328,7 +348,14 @@ impl Lowering<'_> {
     }
 
     /// The gradient of the kernel: `out` is the output's gradient.
-    fn backward_filter(&mut self, node: usize, (input, out): (Ref, Ref), window: &[WindowDim], numbers: &ConvDims) -> Emitted<()> {
+    fn backward_filter(
+        &mut self,
+        node: usize,
+        (input, out): (Ref, Ref),
+        window: &[WindowDim],
+        numbers: &ConvDims,
+        groups: i64,
+    ) -> Emitted<()> {
         let (a, b) = (self.graph.ty(input).clone(), self.graph.ty(out).clone());
         let places = Numbers::of(numbers)?;
         let mut gradient = self.sum(node, &[a.element, b.element])?;
@@ -338,7 +365,9 @@ impl Lowering<'_> {
         let at = gradient.begin(&mut e);
         let mut at_input = vec!["0".to_string(); a.dims.len()];
         let mut at_out = vec!["0".to_string(); b.dims.len()];
-        at_input[places.input.1].clone_from(&at.dims[places.kernel.0]);
+        let group = e.over(&at.dims[places.kernel.1], (to.dims[places.kernel.1] / groups).max(1));
+        let first = e.times(&group, to.dims[places.kernel.0]);
+        at_input[places.input.1] = e.add(&first, &at.dims[places.kernel.0].clone());
         at_out[places.output.1].clone_from(&at.dims[places.kernel.1]);
         let mut inside = Vec::new();
         for (s, w) in window.iter().enumerate() {
@@ -401,7 +430,7 @@ impl Sum {
         e.line(&format!("const {index} i = ({index})blockIdx.x * {BLOCK} + threadIdx.x;"));
         e.line(&format!("if (i >= {}) return;", self.to.elements()));
         let place = e.place(&self.to, "i");
-        e.line(&format!("{} sum = 0;", super::types::ctype(self.kind)));
+        e.line(&format!("{} sum = {};", super::types::ctype(self.kind), zero(self.kind)));
         place
     }
     fn add(&self, e: &mut Emitter<'_, '_>, a: (Ref, &Ty, Vec<String>), b: (Ref, &Ty, Vec<String>)) -> Emitted<()> {
@@ -440,6 +469,7 @@ impl Numbers {
 /// What cuDNN does with a sum: `activation(scale · sum + side scale · side + bias)`.
 struct Epilogue {
     activation: String,
+    alpha: f64,
     scale: f64,
     side_scale: f64,
     bias: Option<Ref>,
@@ -448,7 +478,7 @@ struct Epilogue {
 
 impl Default for Epilogue {
     fn default() -> Self {
-        Self { activation: "kNone".to_string(), scale: 1.0, side_scale: 0.0, bias: None, side: None }
+        Self { activation: "kNone".to_string(), alpha: 0.0, scale: 1.0, side_scale: 0.0, bias: None, side: None }
     }
 }
 
@@ -464,33 +494,49 @@ impl Epilogue {
         if let Some(mode) = config.get("activation_mode").and_then(serde_json::Value::as_str) {
             out.activation = mode.to_string();
         }
-        if !matches!(&*out.activation, "kNone" | "kRelu") {
-            return Err(format!("a convolution with activation `{}`: there is no kernel for it", out.activation));
-        }
+        out.alpha = number("leakyrelu_alpha", 0.0);
         Ok(out)
     }
-    fn apply(&self, e: &mut Emitter<'_, '_>, ty: &Ty, out: &Place, feature: &str, sum: &str) -> Emitted<String> {
+    /// In the type of the sum, each step rounded.
+    fn apply(&self, e: &mut Emitter<'_, '_>, kind: Primitive, out: &Place, feature: &str, sum: &str) -> Emitted<String> {
         let mut value = sum.to_string();
-        let literal = |x: f64| super::types::literal(Primitive::F32, (x as f32).to_bits().into());
+        let c = ctype(kind);
+        let literal = |x: f64| literal(kind, crate::ir::float::encode(kind, x));
         if self.scale != 1.0 {
-            value = e.bind("float", &format!("{value} * {}", literal(self.scale)));
+            value = e.bind(c, &format!("{value} * {}", literal(self.scale)));
         }
         if let Some(side) = self.side.filter(|_| self.side_scale != 0.0) {
             let element = e.graph.ty(side).element;
             let x = e.element(side, &Place::at(out.dims.clone()))?;
-            value = e.bind("float", &format!("{value} + {} * {}", convert(element, Primitive::F32, &x), literal(self.side_scale)));
+            value = e.bind(c, &format!("{value} + {} * {}", convert(element, kind, &x), literal(self.side_scale)));
         }
         if let Some(bias) = self.bias {
             let of = e.graph.ty(bias).clone();
             let offset = vec![feature.to_string()];
             let place = if of.dims.len() == 1 { Place::at(offset) } else { return Err(format!("a bias of {} dimensions", of.dims.len())) };
             let x = e.element(bias, &place)?;
-            value = e.bind("float", &format!("{value} + {}", convert(of.element, Primitive::F32, &x)));
+            value = e.bind(c, &format!("{value} + {}", convert(of.element, kind, &x)));
         }
-        if self.activation == "kRelu" {
-            value = e.bind("float", &format!("{value} > 0.0f || {value} != {value} ? {value} : 0.0f"));
-        }
-        let _ = ty;
-        Ok(value)
+        let zero = literal(0.0);
+        let text = match &*self.activation {
+            "kNone" => return Ok(value),
+            "kRelu" => format!("{value} > {zero} || {value} != {value} ? {value} : {zero}"),
+            "kRelu6" => {
+                let six = literal(6.0);
+                format!("{value} < {zero} ? {zero} : {value} > {six} ? {six} : {value}")
+            }
+            "kLeakyRelu" => format!("{value} > {zero} ? {value} : {value} * {}", literal(self.alpha)),
+            name => {
+                let op = match name {
+                    "kElu" => Unary::ExponentialMinusOne,
+                    "kSigmoid" => Unary::Logistic,
+                    "kTanh" => Unary::Tanh,
+                    other => return Err(format!("a convolution with activation `{other}`: there is no kernel for it")),
+                };
+                let x = unary(op, kind, &value).ok_or("an activation of this type: there is no kernel for it")?;
+                if op == Unary::ExponentialMinusOne { format!("{value} > {zero} ? {value} : {x}") } else { x }
+            }
+        };
+        Ok(e.bind(c, &text))
     }
 }

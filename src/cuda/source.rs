@@ -7,7 +7,7 @@ use super::emit::{Access, Emitter, Memory};
 use super::product::Product;
 
 /// What comes before all kernels: exact conversions and arithmetic.
-pub const PRELUDE: &str = include_str!("prelude.cu");
+pub const PRELUDE: &str = concat!(include_str!("prelude.cu"), include_str!("complex.cu"));
 
 /// One kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
