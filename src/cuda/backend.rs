@@ -14,8 +14,10 @@ pub use super::driver::available;
 pub struct Options<'p> {
     /// Whether to measure every step.
     pub timing: bool,
-    /// The plan whose buffers are poisoned when their live ranges end; without it none is.
-    pub poison: Option<&'p Placement>,
+    /// The plan that the program was made ready with.
+    pub plan: Option<&'p Placement>,
+    /// Whether its buffers are poisoned when their live ranges end: a fill each.
+    pub poison: bool,
     /// Whether matrix products of `f32` may be computed in TF32.
     pub fast: bool,
 }
@@ -163,12 +165,13 @@ impl Run<'_> {
 
     /// Poisons what has ended, after all that was computed before: a transfer that still uses it is one that nobody waited for.
     fn ended(&mut self, buffers: &[u32]) -> Result<(), String> {
-        let Some(placement) = self.options.poison else { return Ok(()) };
+        let Some(plan) = self.options.plan else { return Ok(()) };
         for &buffer in buffers {
-            let Some(planned) = placement.buffers.get(buffer as usize) else { continue };
+            let Some(planned) = plan.buffers.get(buffer as usize) else { continue };
             let planned = Place { arena: planned.arena, offset: planned.offset, bytes: planned.bytes };
-            for place in self.ledger.ended(buffer, planned) {
-                self.gpu.poison(Stream::Compute, place)?;
+            let ended = self.ledger.ended(buffer, planned);
+            if self.options.poison {
+                ended.into_iter().try_for_each(|place| self.gpu.poison(Stream::Compute, place))?;
             }
         }
         Ok(())
@@ -186,7 +189,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn measured(&mut self, instr: InstrId, stream: Stream, bytes: u64, f: &mut dyn FnMut(&Gpu) -> Result<(), String>) -> Result<(), String> {
+    fn measured(
+        &mut self,
+        instr: InstrId,
+        stream: Stream,
+        bytes: u64,
+        f: &mut dyn FnMut(&Gpu) -> Result<(), String>,
+    ) -> Result<(), String> {
         if !self.options.timing {
             return f(self.gpu);
         }

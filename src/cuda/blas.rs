@@ -35,7 +35,11 @@ impl Blas {
         let said = |what: &str, e: result::CublasError| format!("{what}: {e:?}");
         let handle = result::create_handle().map_err(|e| said("cuBLAS does not start", e))?;
         let this = Self { handle, fast };
-        let math = if fast { sys::cublasMath_t::CUBLAS_TF32_TENSOR_OP_MATH } else { sys::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION };
+        let math = if fast {
+            sys::cublasMath_t::CUBLAS_TF32_TENSOR_OP_MATH
+        } else {
+            sys::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
+        };
         // SAFETY: the handle is open; the stream and the workspace outlive it. The stream comes first: setting it takes the workspace back.
         unsafe {
             result::set_stream(handle, stream.cu_stream().cast()).map_err(|e| said("cuBLAS does not take the stream", e))?;

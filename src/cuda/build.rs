@@ -174,8 +174,7 @@ impl Builder<'_> {
 
     /// Memory that nothing else has.
     fn fresh(&mut self, host: bool, bytes: usize) -> Place {
-        let (arena, end) =
-            if host { (ArenaKind::Host, &mut self.program.host) } else { (ArenaKind::Device, &mut self.program.device) };
+        let (arena, end) = if host { (ArenaKind::Host, &mut self.program.host) } else { (ArenaKind::Device, &mut self.program.device) };
         let offset = end.next_multiple_of(256);
         *end = offset.saturating_add(bytes);
         Place { arena, offset, bytes }

@@ -73,11 +73,7 @@ impl Lowering<'_> {
             5 | 6 => Some(Primitive::BF16),
             _ => None,
         };
-        let sides = Sides {
-            left: (&a, &lhs_batch, &lhs_free, &lhs_contract),
-            right: (&b, &rhs_batch, &rhs_free, &rhs_contract),
-            to: &to,
-        };
+        let sides = Sides { left: (&a, &lhs_batch, &lhs_free, &lhs_contract), right: (&b, &rhs_batch, &rhs_free, &rhs_contract), to: &to };
         let by_library = self.by_library(dot.precision.algorithm, (left, right, array), &sides, end);
         let sum = accumulator(&[a.element, b.element, to.element]);
         let c = super::types::ctype(sum);
@@ -211,7 +207,9 @@ impl Lowering<'_> {
             "__cudnn$convForward" | "__cudnn$convBiasActivationForward" => {
                 self.forward(node, (operands[0], operands[1]), &call.window, numbers, groups, &epilogue)
             }
-            "__cudnn$convBackwardInput" if groups.1 == 1 => self.backward_input(node, (operands[0], operands[1]), &call.window, numbers, groups.0),
+            "__cudnn$convBackwardInput" if groups.1 == 1 => {
+                self.backward_input(node, (operands[0], operands[1]), &call.window, numbers, groups.0)
+            }
             "__cudnn$convBackwardFilter" if groups.1 == 1 => {
                 self.backward_filter(node, (operands[0], operands[1]), &call.window, numbers, groups.0)
             }

@@ -56,18 +56,12 @@ impl Lowering<'_> {
         e.line(&format!("if (r == c) sum = offc_of<{w}>(offc_real(sum));"));
         e.line(&format!("for ({index} k = 0; k < c; ++k) sum = sum - l[r * {n} + k] * offc_conj(l[c * {n} + k]);"));
         e.line("if (r == c && !(offc_real(sum) > 0.0)) definite = false;");
-        e.line(&format!(
-            "l[r * {n} + c] = r == c ? offc_of<{w}>(sqrt(offc_real(sum))) : offc_over(sum, offc_real(l[c * {n} + c]));"
-        ));
+        e.line(&format!("l[r * {n} + c] = r == c ? offc_of<{w}>(sqrt(offc_real(sum))) : offc_over(sum, offc_real(l[c * {n} + c]));"));
         e.close();
         e.close();
         e.open(&format!("for ({index} r = 0; r < {n}; ++r)"));
         e.open(&format!("for ({index} c = 0; c < {n}; ++c)"));
-        let (inside, entry) = if lower {
-            ("c <= r", format!("l[r * {n} + c]"))
-        } else {
-            ("r <= c", format!("offc_conj(l[c * {n} + r])"))
-        };
+        let (inside, entry) = if lower { ("c <= r", format!("l[r * {n} + c]")) } else { ("r <= c", format!("offc_conj(l[c * {n} + r])")) };
         e.line(&format!("{w} value = offc_of<{w}>(0.0);"));
         e.line(&format!("if (!definite) value = offc_nan<{w}>(); else if ({inside}) value = {entry};"));
         let offset = e.offset(&to, &Place::at([&batch[..], &["r".to_string(), "c".to_string()]].concat()));

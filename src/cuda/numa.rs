@@ -94,7 +94,8 @@ fn node_at(address: usize) -> Option<u32> {
     let page = address as *const u8;
     let mut status: c_int = -1;
     // SAFETY: one page of our own is asked about, no target is given, so nothing moves; the answer goes to `status`.
-    let done = unsafe { syscall(MOVE_PAGES, 0 as c_long, 1 as c_ulong, &raw const page, std::ptr::null::<c_int>(), &raw mut status, 0 as c_long) };
+    let done =
+        unsafe { syscall(MOVE_PAGES, 0 as c_long, 1 as c_ulong, &raw const page, std::ptr::null::<c_int>(), &raw mut status, 0 as c_long) };
     if done == 0 { u32::try_from(status).ok() } else { None }
 }
 #[cfg(not(target_os = "linux"))]

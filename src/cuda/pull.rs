@@ -32,7 +32,8 @@ impl Emitter<'_, '_> {
             Op::Unary(op) => {
                 let x = self.same(operands[0], ty, place)?;
                 let element = from(self, 0).element;
-                self.inexact |= scalar::is_inexact(*op) || element.is_complex() && matches!(op, crate::ir::Unary::Abs | crate::ir::Unary::Sqrt | crate::ir::Unary::Sign);
+                self.inexact |= scalar::is_inexact(*op)
+                    || element.is_complex() && matches!(op, crate::ir::Unary::Abs | crate::ir::Unary::Sqrt | crate::ir::Unary::Sign);
                 match scalar::unary(*op, element, &x) {
                     Some(text) => self.bind(c, &text),
                     None => return unsupported(format!("`{}` of `{}`", op.name(), element.name())),
@@ -41,7 +42,8 @@ impl Emitter<'_, '_> {
             Op::Binary(op) => {
                 let (a, b) = (self.same(operands[0], ty, place)?, self.same(operands[1], ty, place)?);
                 let element = from(self, 0).element;
-                self.inexact |= (element.is_float() || element.is_complex()) && matches!(op, crate::ir::Binary::Power | crate::ir::Binary::Atan2);
+                self.inexact |=
+                    (element.is_float() || element.is_complex()) && matches!(op, crate::ir::Binary::Power | crate::ir::Binary::Atan2);
                 match scalar::binary(*op, element, &a, &b) {
                     Some(text) => self.bind(c, &text),
                     None => return unsupported(format!("`{}` of `{}`", op.name(), element.name())),

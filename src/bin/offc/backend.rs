@@ -115,15 +115,15 @@ fn cuda(
 ) -> Result<Vec<Outcome>, Vec<Error>> {
     let timing = options.clock.is_some();
     // What costs time is left out where time is asked for.
-    let poison = placement.filter(|_| !timing && !options.fast);
+    let poison = placement.is_some() && !timing && !options.fast;
     let scratch: usize = program.scratch.iter().sum();
     tell(&format!(
         "{} kernels; beside the plan {scratch} bytes of scratch and {} of cuBLAS; live ranges that end are {}\n",
         program.source.kernels.len(),
         workspace(program),
-        if poison.is_some() { "poisoned" } else { "not poisoned" }
+        if poison { "poisoned" } else { "not poisoned" }
     ));
-    let run = backend::Options { timing, poison, fast: options.fast };
+    let run = backend::Options { timing, plan: placement, poison, fast: options.fast };
     let done = backend::run(module, program, inputs, run).map_err(|e| vec![e])?;
     if program.products > 0 {
         let [library, all] = done.products;
