@@ -7,7 +7,8 @@ use crate::interp::{ArenaKind, Array, Direction, Error, HighWater, Measured, Pla
 use crate::ir::{InstrId, Module};
 
 pub use super::blas::{WORKSPACE, is_present as has_library};
-pub use super::driver::available;
+pub use super::driver::{available, bus_address};
+pub use super::numa::Node;
 
 /// How to run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,6 +21,8 @@ pub struct Options<'p> {
     pub poison: bool,
     /// Whether matrix products of `f32` may be computed in TF32.
     pub fast: bool,
+    /// The NUMA node that the host arena is to lie on.
+    pub near: Option<&'p Node>,
 }
 
 /// What a run gives.
@@ -42,9 +45,9 @@ pub struct Done {
 /// Runs a program. Errors name the instruction that was given to the GPU; what fails later, on the GPU, is met at the next instruction
 /// that waits.
 pub fn run(module: &Module, program: &Program, inputs: &[Array], options: Options<'_>) -> Result<Done, Error> {
-    let Options { timing, fast, .. } = options;
+    let Options { timing, fast, near, .. } = options;
     let &Program { device, host, scratch, events, .. } = program;
-    let needs = Needs { device, host, scratch, events, library: program.products > 0, fast };
+    let needs = Needs { device, host, scratch, events, library: program.products > 0, fast, near };
     let mut gpu = Gpu::new(needs).map_err(Error::new)?;
     gpu.load(&program.source).map_err(Error::new)?;
     if inputs.len() != program.parameters.len() {
@@ -84,7 +87,7 @@ pub fn run(module: &Module, program: &Program, inputs: &[Array], options: Option
     for (place, ty) in &program.results {
         outputs.push(logical(&gpu.read(*place).map_err(Error::new)?, ty));
     }
-    Ok(Done { outputs, timed, high_water, products, why_not: gpu.why_not.clone(), host_lies: gpu.host_lies() })
+    Ok(Done { outputs, timed, high_water, products, why_not: gpu.why_not.clone(), host_lies: gpu.host_lies().to_string() })
 }
 
 /// When something happened.

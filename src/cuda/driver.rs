@@ -14,7 +14,7 @@ use cudarc::nvrtc::{self, Ptx};
 
 use super::blas::{self, Blas};
 use super::memory::{Memory, POISON, Pinned};
-use super::numa;
+use super::numa::Node;
 use super::program::{Address, KernelCall, Place, Stream};
 use super::source::{PRELUDE, Source};
 use crate::interp::ArenaKind;
@@ -49,7 +49,7 @@ pub fn available() -> Result<String> {
 
 /// What a program needs of a GPU.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Needs {
+pub struct Needs<'n> {
     /// Bytes of the device arena.
     pub device: usize,
     /// Bytes of the host arena.
@@ -62,6 +62,8 @@ pub struct Needs {
     pub library: bool,
     /// Whether it may do so in TF32.
     pub fast: bool,
+    /// The node that the host arena is to lie on.
+    pub near: Option<&'n Node>,
 }
 
 /// One GPU with the memory of a program.
@@ -80,24 +82,23 @@ pub struct Gpu {
     small: Pinned,
     functions: BTreeMap<String, CudaFunction>,
     events: Vec<CudaEvent>,
-    /// Why the node that is near is not known.
-    near: Option<String>,
 }
 
-/// The NUMA node that a GPU is near to.
-fn near(context: &CudaContext) -> Result<numa::Node> {
+/// The GPU's address on the PCI bus: domain, bus, device.
+pub fn bus_address() -> Result<[u32; 3]> {
     use sys::CUdevice_attribute as Attribute;
+    let context = said("cannot use the GPU", CudaContext::new(0))?;
     let number = |attribute| said("cannot ask the GPU", context.attribute(attribute)).map(|n| u32::try_from(n).unwrap_or(0));
-    let domain = number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?;
-    let bus = number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?;
-    let device = number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?;
-    let sysfs = std::env::var_os("OFFC_SYSFS").unwrap_or_else(|| "/sys".into());
-    numa::node_of(std::path::Path::new(&sysfs), [domain, bus, device])
+    Ok([
+        number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
+        number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
+        number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
+    ])
 }
 
 impl Gpu {
     /// Memory of these sizes, filled with a pattern; streams; events; the library.
-    pub fn new(needs: Needs) -> Result<Self> {
+    pub fn new(needs: Needs<'_>) -> Result<Self> {
         let context = said("cannot use the GPU", CudaContext::new(0))?;
         let number = |attribute| said("cannot ask the GPU", context.attribute(attribute));
         if number(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM)? == 0 {
@@ -117,9 +118,8 @@ impl Gpu {
         said("cannot fill memory", streams[0].synchronize())?;
         let event = |_| said("cannot make an event", context.new_event(None));
         let events = (0..needs.events).map(event).collect::<Result<_>>()?;
-        let near = near(&context);
-        let host = Pinned::new(&context, needs.host, near.as_ref().ok())?;
-        let small = Pinned::new(&context, 64, near.as_ref().ok())?;
+        let host = Pinned::new(&context, needs.host, needs.near)?;
+        let small = Pinned::new(&context, 64, needs.near)?;
         let mut this = Self {
             blas: None,
             _workspace: memory(0)?,
@@ -131,7 +131,6 @@ impl Gpu {
             small,
             functions: BTreeMap::new(),
             events,
-            near: near.err(),
         };
         if needs.library {
             this.library(needs.fast)?;
@@ -153,9 +152,8 @@ impl Gpu {
         Ok(())
     }
     /// Where the host arena lies, in words.
-    pub fn host_lies(&self) -> String {
-        let unknown = self.near.as_ref().map_or_else(String::new, |why| format!("; the GPU's node is not known: {why}"));
-        format!("{}{unknown}", self.host.lies)
+    pub fn host_lies(&self) -> &str {
+        &self.host.lies
     }
 
     /// Compiles and loads kernels for this GPU: no fused multiply-add, exact division and square root, subnormal numbers kept.

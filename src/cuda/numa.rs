@@ -1,13 +1,12 @@
 //! Where host memory is to lie: at the NUMA node that the GPU's link begins at.
 //!
-//! Linux tells the node of a device on the PCI bus, and a node's processors, in `/sys`. Memory comes from the node whose processor writes a
+//! Linux tells the node of a device on the PCI bus, and a node's processors, in `/sys`; the caller reads it. Memory comes from the node whose processor writes a
 //! page first, so the arena is filled by a thread that may run on that node's processors only. Where the pages came to lie is asked with
 //! `move_pages(2)`, and told.
 
 #![expect(unsafe_code, reason = "affinity and places of pages are told by the C library only")]
 
 use std::ffi::{c_int, c_long, c_ulong};
-use std::path::Path;
 
 /// A node near a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,30 +17,6 @@ pub struct Node {
     pub processors: Vec<usize>,
     /// The device's address on the bus.
     pub device: String,
-}
-
-/// The node of a PCI device, as a `/sys` tells: by domain, bus and device number. An error says what it does not tell.
-pub fn node_of(sysfs: &Path, [domain, bus, device]: [u32; 3]) -> Result<Node, String> {
-    let address = format!("{domain:04x}:{bus:02x}:{device:02x}.0");
-    let read = |path: &str| std::fs::read_to_string(sysfs.join(path)).map(|t| t.trim().to_string()).ok();
-    let told = read(&format!("bus/pci/devices/{address}/numa_node")).ok_or_else(|| format!("no device {address} is told of"))?;
-    // -1 where there is one node only, or the firmware does not tell.
-    let number: u32 = told.parse().map_err(|_| format!("the node of {address} is not told"))?;
-    let list = read(&format!("devices/system/node/node{number}/cpulist")).ok_or_else(|| format!("no node {number} is told of"))?;
-    let processors = processors(&list).ok_or_else(|| format!("the processors of node {number} are not a list: `{list}`"))?;
-    if processors.is_empty() { Err(format!("node {number} has no processors")) } else { Ok(Node { number, processors, device: address }) }
-}
-
-/// A list as Linux writes it: `0-3,8`.
-fn processors(list: &str) -> Option<Vec<usize>> {
-    let mut out = Vec::new();
-    for part in list.split(',').filter(|p| !p.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        (last < 1 << 16).then_some(())?;
-        out.extend(first..=last);
-    }
-    Some(out)
 }
 
 /// Bits of a `cpu_set_t`.
@@ -93,9 +68,10 @@ fn node_at(address: usize) -> Option<u32> {
     }
     let page = address as *const u8;
     let mut status: c_int = -1;
+    let (process, pages, flags): (c_long, c_ulong, c_long) = (0, 1, 0);
+    let target = std::ptr::null::<c_int>();
     // SAFETY: one page of our own is asked about, no target is given, so nothing moves; the answer goes to `status`.
-    let done =
-        unsafe { syscall(MOVE_PAGES, 0 as c_long, 1 as c_ulong, &raw const page, std::ptr::null::<c_int>(), &raw mut status, 0 as c_long) };
+    let done = unsafe { syscall(MOVE_PAGES, process, pages, &raw const page, target, &raw mut status, flags) };
     if done == 0 { u32::try_from(status).ok() } else { None }
 }
 #[cfg(not(target_os = "linux"))]
@@ -124,30 +100,6 @@ pub fn found(near: Option<&Node>, kept: bool, address: usize, bytes: usize) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn tree(files: &[(&str, &str)]) -> std::path::PathBuf {
-        let folder = std::env::temp_dir().join(format!("offc-numa-{}-{}", std::process::id(), files.len()));
-        for (path, text) in files {
-            let path = folder.join(path);
-            std::fs::create_dir_all(path.parent().expect("a file lies in a folder")).expect("it can be made");
-            std::fs::write(path, text).expect("it can be written");
-        }
-        folder
-    }
-
-    #[test]
-    fn a_device_is_found_at_its_node() {
-        let folder = tree(&[
-            ("bus/pci/devices/0000:81:00.0/numa_node", "1\n"),
-            ("bus/pci/devices/0000:01:00.0/numa_node", "-1\n"),
-            ("devices/system/node/node1/cpulist", "8-11,24\n"),
-        ]);
-        let node = Node { number: 1, processors: vec![8, 9, 10, 11, 24], device: "0000:81:00.0".to_string() };
-        assert_eq!(node_of(&folder, [0, 0x81, 0]), Ok(node));
-        assert_eq!(node_of(&folder, [0, 1, 0]), Err("the node of 0000:01:00.0 is not told".to_string()));
-        assert_eq!(node_of(&folder, [0, 2, 0]), Err("no device 0000:02:00.0 is told of".to_string()));
-        std::fs::remove_dir_all(folder).expect("it is there");
-    }
 
     #[test]
     fn work_is_done_where_it_may_run_or_anywhere() {

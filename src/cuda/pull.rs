@@ -101,6 +101,12 @@ impl Emitter<'_, '_> {
             Op::BitcastConvert | Op::Bitcast | Op::Reshape { .. } => {
                 let (to, of) = (ty.clone(), from(self, 0));
                 let place = if matches!(op, Op::Reshape { .. }) { self.reshaped(&to, &of, place) } else { self.bitcast(&to, &of, place) };
+                if let (true, Some(raw)) = (of.element != to.element, self.raw(operands[0], &of, &place)) {
+                    return match scalar::cooked(to.element, &raw) {
+                        Some(text) => Ok(self.bind(c, &text)),
+                        None => unsupported(format!("`{}` to `{}`", op.opcode(), to.element.name())),
+                    };
+                }
                 let x = self.element(operands[0], &place)?;
                 match scalar::bitcast(of.element, to.element, &x) {
                     Some(text) => self.bind(c, &text),

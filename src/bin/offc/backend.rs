@@ -5,6 +5,7 @@ use offc::cuda::{Program, backend};
 use offc::interp::{Array, Error, Outcome, Placement, RunOptions};
 use offc::ir::Module;
 
+use crate::numa;
 use crate::outcome::{Failure, tell};
 
 /// What runs a module.
@@ -123,7 +124,8 @@ fn cuda(
         workspace(program),
         if poison { "poisoned" } else { "not poisoned" }
     ));
-    let run = backend::Options { timing, plan: placement, poison, fast: options.fast };
+    let near = numa::near();
+    let run = backend::Options { timing, plan: placement, poison, fast: options.fast, near: near.as_ref().ok() };
     let done = backend::run(module, program, inputs, run).map_err(|e| vec![e])?;
     if program.products > 0 {
         let [library, all] = done.products;
@@ -131,7 +133,8 @@ fn cuda(
         tell(&format!("matrix products: {library} by cuBLAS, {} by own kernels{why}\n", all - library));
     }
     if program.host > 0 {
-        tell(&format!("host arena {}\n", done.host_lies));
+        let unknown = near.err().map_or_else(String::new, |why| format!("; the GPU's node is not known: {why}"));
+        tell(&format!("host arena {}{unknown}\n", done.host_lies));
     }
     Ok(vec![Outcome { outputs: done.outputs, high_water: done.high_water, timed: done.timed, ..Outcome::default() }])
 }
