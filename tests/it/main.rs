@@ -12,6 +12,8 @@ mod cuda_ops;
 mod filetests;
 mod interp;
 mod interp_equiv;
+mod interp_layout;
+mod interp_ops;
 mod loop_passes;
 mod machine;
 mod ops;
