@@ -41,7 +41,10 @@ mod estimate;
 mod graph;
 mod inline;
 mod pair;
+mod saved;
 mod sink;
+
+pub use saved::{Saved, saved};
 
 use serde::{Deserialize, Serialize};
 

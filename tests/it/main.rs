@@ -7,6 +7,7 @@ mod cli;
 mod conformance;
 mod cost;
 mod cuda;
+mod examples;
 mod filetests;
 mod interp;
 mod interp_equiv;
