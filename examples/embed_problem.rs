@@ -24,7 +24,7 @@ fn training_step() -> Problem {
         // From the layer before; the first would need the batch, which is not among the values.
         recipe: layer.checked_sub(1).map(|before| Recipe { time: Nanos(1_000_000), inputs: vec![before], valid_to: Instant::MAX }),
     };
-    let link = Link { rate: BytesPerSec(50e9), latency: Nanos(5_000) };
+    let link = Link { rate: BytesPerSec(50_000_000_000), latency: Nanos(5_000) };
     Problem {
         steps: (0..count).map(step).collect(),
         values: (0..LAYERS - 1).map(activation).collect(),
@@ -44,8 +44,11 @@ fn main() -> ExitCode {
     }
     // The check shares nothing with the search.
     let checked = check(&problem, &solved.solution).expect("a solution is one");
-    assert!(checked.peak <= problem.device_memory, "it fits");
-    println!("peak {} of {}, {} lost, no solution loses less than {}", checked.peak, problem.device_memory, solved.cost, solved.bound.cost);
+    assert!(checked.device_peak <= problem.device_memory, "it fits");
+    println!(
+        "peak {} of {}, {} lost, no solution loses less than {}",
+        checked.device_peak, problem.device_memory, solved.cost, solved.bound.cost
+    );
     for choice in &solved.solution.choices {
         let value = &problem.values[choice.value as usize];
         let what = match &choice.how {

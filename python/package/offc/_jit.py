@@ -81,7 +81,7 @@ class Seen:
         return self.result[0]
 
 
-def plan(jitted, args, kwargs, site, memory, host_state, options, exact=None):
+def plan(jitted, args, kwargs, site, memory, options, exact=None):
     """The `Step` for these arguments (arrays, or shapes where the machine is not there)."""
     exact = site.platform == "cpu" if exact is None else exact
     made = {**site.options, **options, "memory": memory, "best_effort": True}
@@ -104,8 +104,6 @@ def plan(jitted, args, kwargs, site, memory, host_state, options, exact=None):
     flat = _Flat(traced, compiled, args, kwargs)
     tagged = _tagged(flat, site)
     found = [] if tagged is None else _with_scans(flat, site, tagged, truth, made, memory, after, exact)
-    if host_state and site.platform != "cpu" and not any(r.fits for r, _, _ in [best, *found]):
-        found += _with_state(flat, site, tagged, truth, made, memory, after, exact, host_state)
     best = min([best, *found], key=lambda c: (not c[0].fits, c[0].after["device"] if not c[0].fits else c[0].after["step_ns"]))
     report, step, route = best
     if step is None:
@@ -222,17 +220,12 @@ def _with_scans(flat, site, tagged, truth, made, memory, after, exact):
     return out
 
 
-def _with_state(flat, site, tagged, truth, made, memory, after, exact, host_state):
-    """The same with optimizer state in host memory, most bytes first."""
-    return []
-
-
 class Jitted:
     """What `jit` returns: called like the step. ``report`` is the report of the last plan."""
 
-    def __init__(self, fn, memory, device, host_state, strict, options, jit_options):
+    def __init__(self, fn, memory, device, strict, options, jit_options):
         self._jitted = jax.jit(fn, **jit_options)
-        self._memory, self._device, self._host_state, self._strict, self._options = memory, device, host_state, strict, options
+        self._memory, self._device, self._strict, self._options = memory, device, strict, options
         self._steps = collections.OrderedDict()
         self._lock = threading.Lock()
         self.__wrapped__, self.__name__, self.__doc__ = fn, getattr(fn, "__name__", "step"), getattr(fn, "__doc__", None)
@@ -257,7 +250,7 @@ class Jitted:
         try:
             if _hook._transformation() is None:
                 raise RuntimeError("this JAX has no jax.extend.xla.register_hlo_module_transformation (JAX 0.12 has it)")
-            step = plan(self._jitted, args, kwargs, Local(platform, self._device), self._memory, self._host_state, self._options)
+            step = plan(self._jitted, args, kwargs, Local(platform, self._device), self._memory, self._options)
         except Exception as error:
             if self._strict:
                 raise _hook.BudgetError(f"offc.jit: the step is not planned: {type(error).__name__}: {error}") from error
@@ -288,17 +281,16 @@ def _signature(x):
     return aval.shape, aval.dtype, getattr(aval, "weak_type", False), placed
 
 
-def jit(fn=None, *, memory, device="auto", host_state="auto", strict=False, donate_argnums=(), in_shardings=None, out_shardings=None, **options):
+def jit(fn=None, *, memory, device="auto", strict=False, donate_argnums=(), in_shardings=None, out_shardings=None, **options):
     """As ``jax.jit``, for a training step that is to fit: ``step = offc.jit(step, memory="24GiB", donate_argnums=(0, 1))``.
 
     On the first call with new shapes the step is planned before XLA optimizes it, so that what scans save for their backward scans is chosen as a good
-    hand-written policy would be, or better, and planned once more after scheduling; later calls compile nothing. ``host_state``: ``"auto"`` lets
-    optimizer state live in pinned host memory between steps where nothing else makes the step fit; ``None`` forbids it.
-    ``memory``, ``device``, ``strict``, ``options``: as of `install`. ``report`` of the result says what was done.
+    hand-written policy would be, or better, and planned once more after scheduling; later calls compile nothing.
+    State stays on the device between steps. ``memory``, ``device``, ``strict``, ``options``: as of `install`. ``report`` of the result says what was done.
     """
     shardings = {k: v for k, v in (("in_shardings", in_shardings), ("out_shardings", out_shardings)) if v is not None}
 
     def made(fn):
-        return Jitted(fn, _hook._size(memory), device, host_state, strict, dict(options), {"donate_argnums": donate_argnums, **shardings})
+        return Jitted(fn, _hook._size(memory), device, strict, dict(options), {"donate_argnums": donate_argnums, **shardings})
 
     return made if fn is None else made(fn)

@@ -127,7 +127,7 @@ def plan(fn, *args, memory=None, device="h100-sxm", topology="1x1x1", donate_arg
     site = Remote(device, topology)
     shapes = _placed(args, site.devices)
     if isinstance(fn, _jit.Jitted):
-        step = _jit.plan(fn._jitted, shapes, {}, site, size, fn._host_state, {**options, "floor": floor})
+        step = _jit.plan(fn._jitted, shapes, {}, site, size, {**options, "floor": floor})
         report, compiled = step.report, step.compiled
     else:
         made = {**options, **site.options, "memory": size, "best_effort": True, "floor": floor}

@@ -53,7 +53,7 @@ def policy(fn, *args, memory, device="h100-sxm", topology="1x1x1", donate_argnum
 
     The layers must not be under ``jax.checkpoint`` already: what a policy there drops cannot be chosen any more.
     """
-    step = fn if isinstance(fn, _jit.Jitted) else _jit.jit(fn, memory=memory, donate_argnums=donate_argnums, host_state=None, **options)
+    step = fn if isinstance(fn, _jit.Jitted) else _jit.jit(fn, memory=memory, donate_argnums=donate_argnums, **options)
     report = _plan.plan(step, *args, memory=memory, device=device, topology=topology)
     return of(report)
 
