@@ -8,6 +8,7 @@ use super::eval::{Evaluation, Value};
 use super::exchange::Brought;
 use super::kernel::{ArrayType, BLOCK, leaves};
 use super::lanes::{Memory, Run};
+use super::layouts::put;
 use super::ops::collective::{Ragged, all_gather, all_reduce, all_to_all, permute, ragged_all_to_all, share};
 use super::ops::{OpError, groups};
 use super::tape::Applied;
@@ -56,7 +57,7 @@ impl Evaluation<'_, '_> {
             if ty.dims != array.dims || ty.element != array.element {
                 return Err(Error::at(module, id, format!("expected {:?}, found {:?} from the partitions", ty.dims, array.dims)));
             }
-            self.put(place, &ty, array);
+            put(place, &ty, array);
         }
         self.written(id, leaf, &mut value);
         if op.start {

@@ -12,12 +12,12 @@ use super::error::Error;
 use super::exchange::Exchange;
 use super::kernel::{ArrayType, Kernel, leaves};
 use super::lanes::{Memory, Run};
+use super::layouts::{put, read_array};
 use super::placement::{HighWater, Placement};
 use super::program::{Program, Way, way};
 use super::run::Outputs;
 use super::timing::{Clock, Measured, Span, Timed};
 use super::transfer::{Lanes, Ticket};
-use super::view::{Slot, for_each_run};
 use crate::ir::{CollectiveKind, CompId, EntityMap, InstrId, Module, Op, Primitive, Shape, ShapeId};
 
 /// A value: an array in memory, or values in a tuple.
@@ -155,9 +155,9 @@ impl<'p, 'm> Evaluation<'p, 'm> {
                 number += 1;
             }
             self.written(parameter, 0, &mut value);
-            args.push(value);
+            args.push((value, module.instr(parameter).shape));
         }
-        let value = self.computation(module.entry_id(), args)?;
+        let (value, _) = self.computation(module.entry_id(), args)?;
         for place in value.places() {
             self.check_read(entry.root, &place)?;
         }
@@ -175,7 +175,7 @@ impl<'p, 'm> Evaluation<'p, 'm> {
             let found = format!("{}{:?}", array.element.name(), array.dims);
             return Err(Error::at(self.module, id, format!("expected {}{:?}, found {found}", ty.element.name(), ty.dims)));
         }
-        self.put(place, &ty, &array);
+        put(place, &ty, &array);
         Ok(())
     }
 
@@ -184,32 +184,17 @@ impl<'p, 'm> Evaluation<'p, 'm> {
         ArrayType::of(self.module, shape).expect("all shapes were checked when the program was made ready")
     }
 
-    /// Writes an array in the order of a layout.
-    pub(super) fn put(&self, place: &Place, ty: &ArrayType, array: &Array) {
-        let access = ty.view(Slot::Index).access();
-        let width = array.width();
-        for_each_run(&access.dims, &access.strides, 0, 0, array.len(), |at, len, stride, from| {
-            if stride == 1 {
-                return place.buffer.write(place.offset + at.unsigned_abs() * width, &array.data[from * width..(from + len) * width]);
-            }
-            for i in 0..len {
-                let to = (at + i.cast_signed() * stride).unsigned_abs() * width;
-                place.buffer.write(place.offset + to, &array.data[(from + i) * width..(from + i + 1) * width]);
-            }
-        });
-    }
-
     /// Reads an array that lies in the order of a layout.
     pub(super) fn array(&self, place: &Place, shape: ShapeId) -> Array {
         read_array(self.module, place, shape)
     }
 
-    /// Runs a computation.
-    fn computation(&mut self, comp: CompId, args: Vec<Value>) -> Result<Value, Error> {
+    /// Runs a computation: values and their shapes.
+    fn computation(&mut self, comp: CompId, args: Vec<(Value, ShapeId)>) -> Result<(Value, ShapeId), Error> {
         let module = self.module;
         let computation = module.comp(comp);
-        for (&parameter, arg) in computation.parameters.iter().zip(args) {
-            self.values[parameter] = Some(arg);
+        for (&parameter, (arg, shape)) in computation.parameters.iter().zip(args) {
+            self.values[parameter] = Some(self.conformed(parameter, arg, shape, module.instr(parameter).shape)?);
         }
         for &id in &computation.order {
             if !matches!(module.instr(id).op, Op::Parameter { .. }) {
@@ -232,7 +217,24 @@ impl<'p, 'm> Evaluation<'p, 'm> {
             }
         }
         let result = self.values[computation.root].take();
-        result.ok_or_else(|| Error::at(module, computation.root, "the result was not computed"))
+        let result = result.ok_or_else(|| Error::at(module, computation.root, "the result was not computed"))?;
+        Ok((result, module.instr(computation.root).shape))
+    }
+    /// Runs a computation for an instruction whose value is its result.
+    fn called(&mut self, id: InstrId, comp: CompId, args: Vec<(Value, ShapeId)>) -> Result<Value, Error> {
+        let (value, shape) = self.computation(comp, args)?;
+        self.conformed(id, value, shape, self.module.instr(id).shape)
+    }
+    /// The operands from number `first` on, with their shapes.
+    fn arguments(&self, id: InstrId, first: usize) -> Result<Vec<(Value, ShapeId)>, Error> {
+        let operands = &self.module.instr(id).operands;
+        (first..operands.len()).map(|i| Ok((self.operand(id, i)?, self.module.instr(operands[i]).shape))).collect()
+    }
+    /// Operand 0, passed on as the value of an instruction.
+    fn passed(&mut self, id: InstrId) -> Result<Value, Error> {
+        let instr = self.module.instr(id);
+        let value = self.take_operand(id, 0)?;
+        self.conformed(id, value, self.module.instr(instr.operands[0]).shape, instr.shape)
     }
 
     fn operand(&self, id: InstrId, i: usize) -> Result<Value, Error> {
@@ -263,11 +265,14 @@ impl<'p, 'm> Evaluation<'p, 'm> {
             return Ok(value);
         }
         Ok(match &instr.op {
-            Op::Tuple => Value::Tuple((0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?),
+            Op::Tuple => {
+                let parts = self.arguments(id, 0)?.into_iter().zip(module.shapes.elements(instr.shape));
+                Value::Tuple(parts.map(|((value, from), &to)| self.conformed(id, value, from, to)).collect::<Result<_, _>>()?)
+            }
             Op::GetTupleElement { index } => {
                 let last = self.program.last_part[id];
                 let index = usize::try_from(*index).map_err(|_| fail("an index is negative"))?;
-                match &mut self.values[instr.operands[0]] {
+                let part = match &mut self.values[instr.operands[0]] {
                     Some(Value::Tuple(parts)) if index < parts.len() => {
                         if last {
                             std::mem::replace(&mut parts[index], Value::Token)
@@ -276,19 +281,22 @@ impl<'p, 'm> Evaluation<'p, 'm> {
                         }
                     }
                     _ => return Err(fail("expected a tuple")),
-                }
+                };
+                let shape = module.shapes.elements(module.instr(instr.operands[0]).shape)[index];
+                self.conformed(id, part, shape, instr.shape)?
             }
-            Op::Bitcast | Op::OptBarrier | Op::AddDependency | Op::Domain(_) => self.take_operand(id, 0)?,
+            Op::Bitcast => self.take_operand(id, 0)?,
+            Op::OptBarrier | Op::AddDependency | Op::Domain(_) => self.passed(id)?,
             Op::AfterAll => Value::Token,
             Op::PartitionId => self.scalar(id, self.identity.partition)?,
             Op::ReplicaId => self.scalar(id, self.identity.replica)?,
             Op::While { condition, body } => {
-                let mut state = self.take_operand(id, 0)?;
+                let mut state = (self.take_operand(id, 0)?, module.instr(instr.operands[0]).shape);
                 loop {
-                    self.check_merge(id, &state)?;
-                    let go = self.computation(*condition, vec![state.clone()])?;
+                    self.check_merge(id, &state.0)?;
+                    let (go, _) = self.computation(*condition, vec![state.clone()])?;
                     if self.choice(id, &go, Primitive::Pred)? == 0 {
-                        break state;
+                        break self.conformed(id, state.0, state.1, instr.shape)?;
                     }
                     state = self.computation(*body, vec![state])?;
                 }
@@ -301,26 +309,31 @@ impl<'p, 'm> Evaluation<'p, 'm> {
                 } else {
                     usize::try_from(self.choice(id, &choice, Primitive::S32)?).unwrap_or(last).min(last)
                 };
-                let arg = self.operand(id, 1 + branch)?;
-                let result = self.computation(branches[branch], vec![arg])?;
+                let arg = self.arguments(id, 1 + branch)?.swap_remove(0);
+                let result = self.called(id, branches[branch], vec![arg])?;
                 self.check_merge(id, &result)?;
                 result
             }
             Op::Call { to_apply, .. } => {
-                let args = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
-                self.computation(*to_apply, args)?
+                let args = self.arguments(id, 0)?;
+                self.called(id, *to_apply, args)?
             }
             Op::Fusion(op) => {
-                let args: Vec<Value> = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
+                let args = self.arguments(id, 0)?;
                 self.unplanned += 1;
-                let inner = self.computation(op.calls, args)?;
+                let inner = self.called(id, op.calls, args)?;
                 self.unplanned -= 1;
                 self.stored(id, inner)?
             }
             Op::AsyncStart(op) => {
-                let args: Vec<Value> = (0..instr.operands.len()).map(|i| self.operand(id, i)).collect::<Result<_, _>>()?;
+                let args = self.arguments(id, 0)?;
                 self.aside = self.is_one_step(op.calls).then(|| Aside { start: id, root: module.comp(op.calls).root, begun: false });
-                let result = self.computation(op.calls, args.clone())?;
+                let (result, shape) = self.computation(op.calls, args.clone())?;
+                let args: Vec<Value> = args.into_iter().map(|(value, _)| value).collect();
+                let result = match module.shapes.elements(instr.shape) {
+                    [_, promised, ..] => self.conformed(id, result, shape, *promised)?,
+                    _ => result,
+                };
                 if !self.aside.take().is_some_and(|a| a.begun) {
                     self.depart(id, args.iter().flat_map(Value::places).collect(), &result, None);
                 }
@@ -343,7 +356,11 @@ impl<'p, 'm> Evaluation<'p, 'm> {
             _ => 1,
         };
         match self.take_operand(id, 0)? {
-            Value::Tuple(mut parts) if part < parts.len() => Ok(parts.swap_remove(part)),
+            Value::Tuple(mut parts) if part < parts.len() => {
+                let instr = self.module.instr(id);
+                let shapes = self.module.shapes.elements(self.module.instr(instr.operands[0]).shape);
+                self.conformed(id, parts.swap_remove(part), *shapes.get(part).unwrap_or(&instr.shape), instr.shape)
+            }
             _ => Err(Error::at(self.module, id, "expected the tuple of a start")),
         }
     }
@@ -553,6 +570,9 @@ impl<'p, 'm> Evaluation<'p, 'm> {
     pub(super) fn module(&self) -> &'m Module {
         self.module
     }
+    pub(super) fn is_planned(&self) -> bool {
+        self.arenas.is_some()
+    }
     pub(super) fn identity(&self) -> Identity {
         self.identity
     }
@@ -565,22 +585,4 @@ impl<'p, 'm> Evaluation<'p, 'm> {
     pub(super) fn operand_of(&self, id: InstrId, i: usize) -> Result<Value, Error> {
         self.operand(id, i)
     }
-}
-
-/// Reads an array that lies in the order of its shape's layout.
-pub(super) fn read_array(module: &Module, place: &Place, shape: ShapeId) -> Array {
-    let ty = ArrayType::of(module, shape).expect("all shapes were checked when the program was made ready");
-    let mut array = Array::zeros(ty.element, &ty.dims);
-    let access = ty.view(Slot::Index).access();
-    let width = array.width();
-    for_each_run(&access.dims, &access.strides, 0, 0, array.len(), |at, len, stride, to| {
-        if stride == 1 {
-            return place.buffer.read(place.offset + at.unsigned_abs() * width, &mut array.data[to * width..(to + len) * width]);
-        }
-        for i in 0..len {
-            let from = (at + i.cast_signed() * stride).unsigned_abs() * width;
-            place.buffer.read(place.offset + from, &mut array.data[(to + i) * width..(to + i + 1) * width]);
-        }
-    });
-    array
 }

@@ -9,6 +9,7 @@
 //! A reduction combines `init` with the elements of each result in the row-major order of its operand, whatever the layout and
 //! whatever else the loop does: equal programs give equal bits.
 
+mod amx;
 mod assemble;
 mod build;
 mod contraction;
@@ -17,6 +18,7 @@ mod fast;
 mod gemm;
 mod indexed;
 mod lower;
+mod matrix;
 mod moves;
 mod run;
 mod shape;

@@ -4,31 +4,43 @@ use std::hash::Hasher as _;
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::eval::{Observer, Value, read_array};
+use super::eval::{Observer, Value};
 use super::kernel::leaves;
+use super::layouts::read_array;
 use super::program::{Way, way};
 use crate::ir::{InstrId, Module};
 
 /// Fingerprints of everything that was computed, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// Names of instructions and fingerprints of their values.
-    pub computed: Vec<(Box<str>, u64)>,
+    /// What was computed.
+    pub computed: Vec<Computed>,
+}
+
+/// What an instruction computed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Computed {
+    /// The instruction's name.
+    pub name: Box<str>,
+    /// A fingerprint of its opcode and the types of its arrays: programs use one name for different things.
+    pub kind: u64,
+    /// A fingerprint of its value.
+    pub value: u64,
 }
 
 impl Trace {
-    /// The first instruction of this trace whose value differs from that of the same name in another one, and how often it had run before.
-    /// Names that only one of the two knows do not count.
+    /// The first instruction of this trace whose value differs from that of the same name and kind in another one, and how often it had run
+    /// before. What only one of the two knows does not count.
     pub fn parts_from(&self, other: &Self) -> Option<(&str, usize)> {
-        let mut theirs: FxHashMap<&str, Vec<u64>> = FxHashMap::default();
-        for (name, print) in &other.computed {
-            theirs.entry(name).or_default().push(*print);
+        let mut theirs: FxHashMap<(&str, u64), Vec<u64>> = FxHashMap::default();
+        for c in &other.computed {
+            theirs.entry((&c.name, c.kind)).or_default().push(c.value);
         }
-        let mut runs: FxHashMap<&str, usize> = FxHashMap::default();
-        for (name, print) in &self.computed {
-            let run = runs.entry(name).or_insert(0);
-            if theirs.get(&**name).and_then(|prints| prints.get(*run)).is_some_and(|other| other != print) {
-                return Some((name, *run));
+        let mut runs: FxHashMap<(&str, u64), usize> = FxHashMap::default();
+        for c in &self.computed {
+            let run = runs.entry((&c.name, c.kind)).or_insert(0);
+            if theirs.get(&(&*c.name, c.kind)).and_then(|values| values.get(*run)).is_some_and(|&other| other != c.value) {
+                return Some((&c.name, *run));
             }
             *run += 1;
         }
@@ -57,23 +69,29 @@ impl Observer for Recorder<'_> {
         if matches!(way(self.module, id), Ok(Way::Control)) {
             return;
         }
-        let mut hasher = FxHasher::default();
-        for (place, shape) in value.places().iter().zip(leaves(self.module, self.module.instr(id).shape)) {
-            hasher.write(&read_array(self.module, place, shape).data);
+        let instr = self.module.instr(id);
+        let (mut value_hash, mut kind) = (FxHasher::default(), FxHasher::default());
+        kind.write(instr.op.opcode().as_bytes());
+        for (place, shape) in value.places().iter().zip(leaves(self.module, instr.shape)) {
+            let array = read_array(self.module, place, shape);
+            kind.write(array.element.name().as_bytes());
+            array.dims.iter().for_each(|&d| kind.write_usize(d));
+            value_hash.write(&array.data);
         }
-        self.trace.computed.push((self.module.instr(id).name.clone(), hasher.finish()));
+        self.trace.computed.push(Computed { name: instr.name.clone(), kind: kind.finish(), value: value_hash.finish() });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Trace;
+    use super::{Computed, Trace};
 
     #[test]
     fn the_first_difference_by_name_and_run() {
-        let trace = |list: &[(&str, u64)]| Trace { computed: list.iter().map(|&(n, p)| (n.into(), p)).collect() };
-        let one = trace(&[("a", 1), ("b", 2), ("b", 3), ("c", 4)]);
-        let other = trace(&[("a", 1), ("copy", 9), ("b", 2), ("b", 5), ("c", 6)]);
+        let computed = |&(name, kind, value): &(&str, u64, u64)| Computed { name: name.into(), kind, value };
+        let trace = |list: &[(&str, u64, u64)]| Trace { computed: list.iter().map(computed).collect() };
+        let one = trace(&[("a", 0, 1), ("d", 0, 7), ("b", 0, 2), ("b", 0, 3), ("c", 0, 4)]);
+        let other = trace(&[("a", 0, 1), ("d", 1, 8), ("copy", 0, 9), ("b", 0, 2), ("b", 0, 5), ("c", 0, 6)]);
         assert_eq!(one.parts_from(&other), Some(("b", 1)));
         assert_eq!(one.parts_from(&one), None);
     }

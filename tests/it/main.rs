@@ -11,6 +11,8 @@ mod examples;
 mod filetests;
 mod interp;
 mod interp_equiv;
+mod interp_layout;
+mod interp_ops;
 mod loop_passes;
 mod machine;
 mod ops;

@@ -45,7 +45,8 @@ pub struct Args {
     /// What runs the module
     #[arg(long, value_name = "BACKEND", default_value = "cpu")]
     backend: Backend,
-    /// Add up in whatever order is fast: results are near those of the exact order, but depend on the machine
+    /// Add up in whatever order is fast: results are near those of the exact order, but depend on the machine; on AMX tiles subnormal `bf16`
+    /// numbers count as zero
     #[arg(long)]
     fast: bool,
     /// Measure every instruction and transfer: a trace for Perfetto, and beside it a calibration file (FILE.toml); tell how far

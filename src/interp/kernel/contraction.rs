@@ -1,11 +1,13 @@
 //! Lowers dot and what is a dot by another name.
 
 use super::Action;
-use super::build::{Builder, NodeId, Unsupported, Value};
+use super::build::{Builder, Move, NodeId, Unsupported, Value};
 use super::dot::{Dot, algorithm_type};
 use super::shape::ArrayType;
+use crate::interp::elementwise::Elementwise;
+use crate::interp::lanes::{Lane, lane};
 use crate::interp::view::{Access, View};
-use crate::ir::{DotDims, InstrId, Primitive};
+use crate::ir::{Binary, DotDims, InstrId, Primitive};
 
 fn sizes(values: &[i64]) -> Result<Vec<usize>, Unsupported> {
     values.iter().map(|&v| usize::try_from(v).map_err(|_| format!("expected a number of at least 0, found {v}"))).collect()
@@ -27,6 +29,29 @@ impl Builder<'_> {
         let to = self.destination(Some(id), 0, ty.element, &ty.dims);
         self.contract(&dot.dims, rounded, lhs, rhs, to.clone())?;
         Ok(Value::Array(self.view(to)))
+    }
+
+    /// An operand of a scaled dot: each block of equal sizes times its scale, in `f32`. A scalar scales all of it.
+    pub(super) fn scaled(&mut self, value: NodeId, scale: NodeId) -> Result<NodeId, Unsupported> {
+        if [value, scale].iter().any(|&n| lane(self.element(n)) != Lane::F32) {
+            return Err(format!("a scaled dot of `{}` and `{}`", self.element(value).name(), self.element(scale).name()));
+        }
+        let (dims, blocks) = (self.dims(value).to_vec(), self.dims(scale).to_vec());
+        let wide = self.compute(Elementwise::Convert, Primitive::F32, &[value]);
+        let mut scale = self.compute(Elementwise::Convert, Primitive::F32, &[scale]);
+        if blocks.is_empty() {
+            scale = self.moved(scale, &Move::Broadcast { dimensions: Vec::new(), dims });
+        } else {
+            if blocks.len() != dims.len() || dims.iter().zip(&blocks).any(|(&d, &b)| b == 0 || d % b != 0) {
+                return Err(format!("scales of dimensions {blocks:?} for {dims:?}"));
+            }
+            // The place of a block, and the place in it, side by side.
+            let split = dims.iter().zip(&blocks).flat_map(|(&d, &b)| [b, d / b]).collect();
+            let dimensions = (0..dims.len()).map(|d| 2 * d).collect();
+            scale = self.moved(scale, &Move::Broadcast { dimensions, dims: split });
+            scale = self.moved(scale, &Move::Reshape(dims));
+        }
+        Ok(self.compute(Elementwise::Binary(Binary::Multiply), Primitive::F32, &[wide, scale]))
     }
 
     /// Adds a contraction that writes `to`, whose dimensions are batch, left free, right free ones in order.

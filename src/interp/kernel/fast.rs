@@ -1,12 +1,16 @@
-//! Fast contractions: the matrix product is `matrixmultiply`'s, rows are shared out among threads.
+//! Fast contractions: the matrix product is `matrixmultiply`'s, rows are shared out among threads; `bf16` is left to the processor's tiles
+//! where there are some ([`super::amx`]).
 //!
-//! Operands become `f32` first (narrower types exactly), sums are `f32` in an order that depends on the machine, the result is rounded to its
-//! type once. Cost: copies of what is no `f32` matrix of equal steps where it lies.
+//! Operands become `f32` first (narrower types exactly) unless both are `bf16` and there are tiles; sums are `f32` in an order that depends on
+//! the machine, the result is rounded to its type once. What is given up beside the order: tiles take `bf16` numbers and sums below the least
+//! normal one for zero. Cost: copies of what is no matrix of equal steps where it lies.
 
 #![expect(unsafe_code, reason = "the library takes pointers and strides")]
 
 use super::BLOCK;
+use super::amx::{self, Results};
 use super::dot::{Dot, Reader};
+use super::matrix::{Batch, Matrix};
 use super::run::{Bound, Frame};
 use crate::interp::elementwise::{Elementwise, apply};
 use crate::interp::lanes::{Block, lane};
@@ -16,66 +20,32 @@ use crate::ir::Primitive;
 /// Multiplications below which threads cost more than they give.
 const WORTH_A_THREAD: usize = 1 << 20;
 
-/// A matrix: its first number and the steps between rows and between columns.
-#[derive(Clone, Copy)]
-struct Matrix {
-    start: *mut f32,
-    steps: [isize; 2],
-}
-
-// SAFETY: what a matrix leads to is only touched by `product`, whose callers promise that it may.
-unsafe impl Send for Matrix {}
-// SAFETY: as above.
-unsafe impl Sync for Matrix {}
-
-impl Matrix {
-    fn of(numbers: &mut [f32], columns: usize) -> Self {
-        Self { start: numbers.as_mut_ptr(), steps: [columns.cast_signed(), 1] }
-    }
-    fn row(self, row: usize) -> Self {
-        Self { start: self.start.wrapping_offset(row.cast_signed() * self.steps[0]), ..self }
-    }
-}
-
-/// A batch of matrices of `f32` that can be used where they lie.
-struct Batch {
-    first: Matrix,
-    step: isize,
-}
-
-impl Batch {
-    /// `None` unless strides say it, its numbers are `f32` as they are, all of them in memory, and aligned.
-    fn of(frame: &Frame<'_>, access: Option<&Access>) -> Result<Option<Self>, String> {
-        let Some(access) = access.filter(|a| a.element == Primitive::F32 && !a.dims.contains(&0)) else { return Ok(None) };
-        let base = frame.bind(access)?.base();
-        let Some((buffer, offset)) = frame.place(access.slot) else { return Ok(None) };
-        let [batch, row, column] = [0, 1, 2].map(|d| access.strides[d]);
-        let reach: isize = access.dims.iter().zip(&access.strides).map(|(&d, &s)| (d - 1).cast_signed() * s).sum();
-        let cells = &buffer.cells()[offset..];
-        let inside = access.strides.iter().all(|&s| s >= 0) && base >= 0 && (base + reach + 1).unsigned_abs() * 4 <= cells.len();
-        let start = cells.as_ptr().cast_mut().cast::<f32>();
-        let fits = inside && start.is_aligned();
-        Ok(fits.then(|| Self { first: Matrix { start: start.wrapping_offset(base), steps: [row, column] }, step: batch }))
-    }
-    fn matrix(&self, batch: usize) -> Matrix {
-        Matrix { start: self.first.start.wrapping_offset(batch.cast_signed() * self.step), ..self.first }
-    }
-}
-
 /// Computes all products of a contraction of real types up to 32 bits.
 pub(super) fn run(dot: &Dot, frame: &Frame<'_>) -> Result<(), String> {
-    let (rows, columns, depth) = (dot.rows, dot.columns, dot.depth);
-    let there = |i: usize| Batch::of(frame, dot.fast.as_ref().and_then(|m| m[i].as_ref()).filter(|_| dot.rounded.is_none() || i == 2));
+    let narrow = |access: &Access| dot.rounded.unwrap_or(access.element) == Primitive::BF16;
+    if narrow(&dot.left) && narrow(&dot.right) && amx::available() { run_bf16(dot, frame) } else { run_f32(dot, frame) }
+}
+
+/// What strides say of an operand or the result.
+fn strided(dot: &Dot, which: usize) -> Option<&Access> {
+    dot.fast.as_ref().and_then(|m| m[which].as_ref())
+}
+
+/// By the library, in `f32`.
+fn run_f32(dot: &Dot, frame: &Frame<'_>) -> Result<(), String> {
+    let [rows, depth, columns] = [dot.rows, dot.depth, dot.columns];
+    let there = |i: usize| Batch::of(frame, strided(dot, i).filter(|_| dot.rounded.is_none() || i == 2), Primitive::F32);
     let [left, right, to] = [there(0)?, there(1)?, there(2)?];
     // What cannot be used where it lies is copied.
-    let space = |lies: &Option<Batch>, len: usize| vec![0.0; if lies.is_some() { 0 } else { len }];
+    let space = |lies: &Option<Batch<f32>>, len: usize| vec![0.0; if lies.is_some() { 0 } else { len }];
     let (mut a, mut b, mut c) = (space(&left, rows * depth), space(&right, depth * columns), space(&to, rows * columns));
     for batch in 0..dot.batch {
-        let operand = |lies: &Option<Batch>, access: &Access, copy: &mut [f32], columns: usize| -> Result<Matrix, String> {
+        let operand = |lies: &Option<Batch<f32>>, access: &Access, copy: &mut [f32], columns: usize| -> Result<Matrix<f32>, String> {
             if let Some(lies) = lies {
                 return Ok(lies.matrix(batch));
             }
-            numbers(dot, &frame.bind(access)?, batch * copy.len(), copy);
+            let start = batch * copy.len();
+            numbers(dot, &frame.bind(access)?, start, copy.len(), |at, block| copy[at..at + block.len()].copy_from_slice(block));
             Ok(Matrix::of(copy, columns))
         };
         let (x, y) = (operand(&left, &dot.left, &mut a, depth)?, operand(&right, &dot.right, &mut b, columns)?);
@@ -90,11 +60,47 @@ pub(super) fn run(dot: &Dot, frame: &Frame<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn numbers(dot: &Dot, from: &Bound<'_>, start: usize, out: &mut [f32]) {
+/// On the processor's tiles, of `bf16`.
+fn run_bf16(dot: &Dot, frame: &Frame<'_>) -> Result<(), String> {
+    let [rows, depth, columns] = [dot.rows, dot.depth, dot.columns];
+    let there = |i: usize| Batch::<u16>::of(frame, strided(dot, i), Primitive::BF16);
+    let [left, right, narrow] = [there(0)?, there(1)?, there(2)?];
+    let wide = Batch::<f32>::of(frame, strided(dot, 2), Primitive::F32)?;
+    let space = |lies: &Option<Batch<u16>>, len: usize| vec![0u16; if lies.is_some() { 0 } else { len }];
+    let (mut a, mut b) = (space(&left, rows * depth), space(&right, depth * columns));
+    let mut c = vec![0.0; if narrow.is_some() || wide.is_some() { 0 } else { rows * columns }];
+    for batch in 0..dot.batch {
+        let operand = |lies: &Option<Batch<u16>>, access: &Access, copy: &mut [u16], columns: usize| -> Result<Matrix<u16>, String> {
+            if let Some(lies) = lies {
+                return Ok(lies.matrix(batch));
+            }
+            // The upper halves: the numbers are `bf16`s.
+            numbers(dot, &frame.bind(access)?, batch * copy.len(), copy.len(), |at, block| {
+                copy[at..at + block.len()].iter_mut().zip(block).for_each(|(to, x)| *to = (x.to_bits() >> 16) as u16);
+            });
+            Ok(Matrix::of(copy, columns))
+        };
+        let (x, y) = (operand(&left, &dot.left, &mut a, depth)?, operand(&right, &dot.right, &mut b, columns)?);
+        let z = match (&narrow, &wide) {
+            (Some(lies), _) => Results::Bf16(lies.matrix(batch)),
+            (None, Some(lies)) => Results::F32(lies.matrix(batch)),
+            (None, None) => Results::F32(Matrix::of(&mut c, columns)),
+        };
+        // SAFETY: as in `run_f32`.
+        unsafe { amx::product(x, y, z, [rows, depth, columns]) };
+        if narrow.is_none() && wide.is_none() {
+            store(dot, &frame.bind(&dot.to)?, batch * c.len(), &c);
+        }
+    }
+    Ok(())
+}
+
+/// Reads an operand's elements in row-major order from number `start` on; `put` takes them a block after another, by their place.
+fn numbers(dot: &Dot, from: &Bound<'_>, start: usize, len: usize, mut put: impl FnMut(usize, &[f32])) {
     let mut reader = Reader::new(dot.rounded, Primitive::F32);
-    for (i, chunk) in out.chunks_mut(BLOCK).enumerate() {
-        let Block::F32(block) = reader.read(from, start + i * BLOCK, chunk.len()) else { unreachable!("a block of f32") };
-        chunk.copy_from_slice(block);
+    for at in (0..len).step_by(BLOCK) {
+        let Block::F32(block) = reader.read(from, start + at, BLOCK.min(len - at)) else { unreachable!("a block of f32") };
+        put(at, block);
     }
 }
 
@@ -116,12 +122,13 @@ fn store(dot: &Dot, to: &Bound<'_>, start: usize, from: &[f32]) {
 ///
 /// # Safety
 /// The matrices lie in memory of `f32` that nobody writes meanwhile, `c`'s elements apart from each other and from `a` and `b`.
-unsafe fn product(a: Matrix, b: Matrix, c: Matrix, [rows, depth, columns]: [usize; 3]) {
+unsafe fn product(a: Matrix<f32>, b: Matrix<f32>, c: Matrix<f32>, [rows, depth, columns]: [usize; 3]) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = threads.min(rows * depth * columns / WORTH_A_THREAD).min(rows).max(1);
     let share = rows.div_ceil(threads).max(1);
     let part = |first: usize| {
-        let (a, b, c, rows) = (a.row(first), b.row(0), c.row(first), share.min(rows - first));
+        // All of each is captured, not the pointers in them.
+        let (a, b, c, rows) = (a.below(first), b.below(0), c.below(first), share.min(rows - first));
         // SAFETY: the caller's; the parts have rows of their own.
         unsafe {
             matrixmultiply::sgemm(

@@ -231,7 +231,8 @@ impl Builder<'_> {
                 }
                 Value::Array(self.bitcast(array(0)?, &from, &to))
             }
-            Op::Reshape { .. } => Value::Array(self.moved(array(0)?, &Move::Reshape(ty()?.dims))),
+            // The sizes that it reads are those of its shape, which is not dynamic.
+            Op::Reshape { .. } | Op::DynamicReshape => Value::Array(self.moved(array(0)?, &Move::Reshape(ty()?.dims))),
             Op::Broadcast { dimensions } => {
                 Value::Array(self.moved(array(0)?, &Move::Broadcast { dimensions: sizes(dimensions)?, dims: ty()?.dims }))
             }
@@ -288,6 +289,10 @@ impl Builder<'_> {
             Op::Gather(gather) => self.gather(id, gather, array(0)?, array(1)?, &ty()?)?,
             Op::Scatter(scatter) => self.scatter(id, scatter, &arrays()?)?,
             Op::Dot(dot) => self.dot(id, dot, array(0)?, array(1)?, &ty()?)?,
+            Op::ScaledDot(dot) => {
+                let (lhs, rhs) = (self.scaled(array(0)?, array(2)?)?, self.scaled(array(1)?, array(3)?)?);
+                self.dot(id, dot, lhs, rhs, &ty()?)?
+            }
             Op::CustomCall(call) => match &*call.target {
                 "Sharding"
                 | "SPMDFullToShardShape"

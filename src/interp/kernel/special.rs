@@ -146,6 +146,15 @@ impl Builder<'_> {
                 let ty = ty.ok_or("expected a state and random bits as results")?;
                 many(move |a| ops::rng::bit_generator(algorithm, a[0], ty.element, &ty.dims).map(Vec::from))
             }
+            Op::Rng { distribution } => {
+                let (distribution, ty, state): (i32, _, Rc<Cell<u128>>) = (*distribution, out()?, self.random.clone());
+                many(move |a| {
+                    let mut now = state.get();
+                    let drawn = ops::rng::draw(distribution, &mut now, a[0], a[1], ty.element, &ty.dims)?;
+                    state.set(now);
+                    Ok(vec![drawn])
+                })
+            }
             Op::RngGetAndUpdateState { delta } => {
                 let (delta, state): (i64, Rc<Cell<u128>>) = (*delta, self.random.clone());
                 many(move |_| {
@@ -154,6 +163,16 @@ impl Builder<'_> {
                     state.set(now);
                     Ok(vec![out])
                 })
+            }
+            Op::RaggedDot { dot, lhs_ragged, rhs_group } => {
+                let ty = out()?;
+                let number = |dims: &[i64]| dims.first().map(|&d| usize::try_from(d).map_err(|_| "a dimension is negative")).transpose();
+                let ragged = number(lhs_ragged)?.ok_or("a ragged dot without ragged dimension")?;
+                if args.get(2).is_none_or(|&groups| self.dims(groups).len() != 1) {
+                    return Err("a ragged dot with group sizes of their own for each batch".to_string());
+                }
+                let dims = ops::RaggedDims { dot: dot.dims.clone(), ragged, group: number(rhs_group)? };
+                single(move |a| ops::ragged_dot(a[0], a[1], a[2], &dims, ty.element, &ty.dims))
             }
             Op::SetDimensionSize { dimension } => {
                 let dimension = *dimension;

@@ -2,6 +2,8 @@
 //!
 //! The two generators are of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011): ThreeFry-2×32 with 20
 //! rounds and Philox-4×32 with 10. How XLA lays keys, counters and outputs out was found by asking it.
+//!
+//! `rng` gives what XLA leaves open (each of its backends has a generator of its own); here the numbers are those of [`draw`].
 
 use super::error::{Result, ensure, refuse};
 use super::index::{at, each};
@@ -13,6 +15,10 @@ use crate::ir::Primitive;
 const DEFAULT: i32 = 0;
 const THREE_FRY: i32 = 1;
 const PHILOX: i32 = 2;
+
+/// `RandomDistribution`.
+const UNIFORM: i32 = 1;
+const NORMAL: i32 = 2;
 
 /// The state that a program starts with, low word first.
 pub const INITIAL_STATE: u128 = 0x701_2395;
@@ -46,6 +52,46 @@ pub fn bit_generator(algorithm: i32, state: &Array, element: Primitive, dims: &[
     };
     let new = new.iter().flat_map(|w| w.to_le_bytes()).collect();
     Ok([Array::new(Primitive::U64, &state.dims, new), out])
+}
+
+/// `rng`: the numbers are made of the Philox blocks that follow the program's random state (key 0), a 64-bit word each in row-major order, and the
+/// state moves on behind them: programs that draw in the same order draw the same. Uniform floats are `a + u (b - a)` with `u` of 53 bits in
+/// `[0, 1)`, rounded once, never `b`; uniform integers `a + word mod (b - a)`; normal ones `a + b z` by Box and Muller ("A Note on the Generation of
+/// Random Normal Deviates", 1958), made of the word's halves, rounded once. An empty range gives `a`.
+pub fn draw(distribution: i32, state: &mut u128, a: &Array, b: &Array, element: Primitive, dims: &[usize]) -> Result<Array> {
+    ensure(a.len() == 1 && b.len() == 1 && a.element == element && b.element == element, || "expected two scalars of the type".into())?;
+    ensure(!element.is_complex(), || "random complex numbers".into())?;
+    let mut words = Array::zeros(Primitive::U64, dims);
+    *state = philox(0, *state, &mut words);
+    let mut out = Array::zeros(element, dims);
+    for i in 0..words.len() {
+        let word = words.bits(i);
+        match distribution {
+            UNIFORM if element.is_integer() || element == Primitive::Pred => {
+                let (low, high) = (i128::from(a.i64(0)), i128::from(b.i64(0)));
+                let unsigned = |x: i128| if element == Primitive::U64 { i128::from((x as i64).cast_unsigned()) } else { x };
+                let (low, span) = (unsigned(low), unsigned(high) - unsigned(low));
+                let value = if span > 0 { low + i128::from(word) % span } else { low };
+                out.set_i64(i, value as i64);
+            }
+            UNIFORM => {
+                let (low, high) = (a.f64(0), b.f64(0));
+                out.set_f64(i, low + (word >> 11) as f64 * 2f64.powi(-53) * (high - low));
+                if out.f64(i) >= high {
+                    out.set_f64(i, low);
+                }
+            }
+            NORMAL if element.is_float() => {
+                let u = ((word >> 32) as f64 + 0.5) * 2f64.powi(-32);
+                let angle = (word as u32) as f64 * 2f64.powi(-32) * std::f64::consts::TAU;
+                out.set_f64(i, a.f64(0) + b.f64(0) * libm::sqrt(-2.0 * libm::log(u)) * libm::cos(angle));
+            }
+            _ => {
+                return refuse(format!("expected a uniform or a normal distribution of `{}`, found number {distribution}", element.name()));
+            }
+        }
+    }
+    Ok(out)
 }
 
 /// Stores a random word in an element: its low bits, and 0 or 1 in a `pred`.
@@ -155,5 +201,34 @@ mod tests {
         let mut state = INITIAL_STATE;
         assert_eq!(get_and_update_state(&mut state, 5).bits(0), 0x701_2395);
         assert_eq!(get_and_update_state(&mut state, 1).bits(0), 0x701_239a);
+    }
+
+    #[test]
+    fn drawn_numbers_have_their_distribution() {
+        let scalar = |e: Primitive, x: f64| Array::of_f64(e, &[], &[x]);
+        let mut state = INITIAL_STATE;
+        let n = 20_000;
+        let (low, high) = (scalar(Primitive::F32, -1.0), scalar(Primitive::F32, 3.0));
+        let uniform = draw(UNIFORM, &mut state, &low, &high, Primitive::F32, &[n]).expect("sound");
+        assert!((0..n).all(|i| (-1.0..3.0).contains(&uniform.f64(i))));
+        let mean = |a: &Array| (0..n).map(|i| a.f64(i)).sum::<f64>() / n as f64;
+        assert!((mean(&uniform) - 1.0).abs() < 0.05, "{}", mean(&uniform));
+        let (middle, width) = (scalar(Primitive::BF16, 2.0), scalar(Primitive::BF16, 0.5));
+        let normal = draw(NORMAL, &mut state, &middle, &width, Primitive::BF16, &[n]).expect("sound");
+        let spread = (0..n).map(|i| (normal.f64(i) - 2.0).powi(2)).sum::<f64>() / n as f64;
+        assert!((mean(&normal) - 2.0).abs() < 0.02 && (spread - 0.25).abs() < 0.02, "{} {spread}", mean(&normal));
+        let (low, high) = (Array::of_i64(Primitive::S8, &[], &[-3]), Array::of_i64(Primitive::S8, &[], &[4]));
+        let dice = draw(UNIFORM, &mut state, &low, &high, Primitive::S8, &[n]).expect("sound");
+        for value in -3..4 {
+            let count = (0..n).filter(|&i| dice.i64(i) == value).count();
+            assert!((2400..3300).contains(&count), "{value}: {count}");
+        }
+        assert!((0..n).all(|i| (-3..4).contains(&dice.i64(i))));
+        // The same state, the same numbers; the next state, others.
+        let (mut one, mut other) = (5u128, 5u128);
+        let again = |state: &mut u128| draw(UNIFORM, state, &low, &high, Primitive::S8, &[64]).expect("sound");
+        let first = again(&mut one);
+        assert_eq!(first, again(&mut other));
+        assert_ne!(first, again(&mut one));
     }
 }
