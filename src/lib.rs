@@ -3,8 +3,8 @@
 //! # A tour
 //! Three doors, by what the host has:
 //!
-//! 1. **Bytes.** [`embed::rewrite`] takes a module (HLO text or proto) and options as JSON, and gives the same kind of module and a report as JSON.
-//!    The C interface (`capi/offc.h`) and the Python package (`python/`) are made of it.
+//! 1. **Bytes.** [`embed::rewrite`] takes a module (HLO text or proto) and options as JSON, and gives the same kind of module and a report as
+//!    JSON. The C interface (`capi/offc.h`) and the Python package (`python/`) are made of it.
 //! 2. **Programs.** [`format::read`] turns bytes into an [`ir::Module`]; [`driver::rewrite`] does all of the work on one, or a
 //!    [`pass::Pipeline`] of named [`passes`] and passes of the host's own; [`text::print`] and [`format::write`] turn it into bytes again.
 //!    `examples/quickstart.rs` and `examples/custom_pass.rs` are short.

@@ -35,6 +35,7 @@ fn custom_pass_runs_in_our_pipeline() {
 fn embed_problem_plans_without_hlo() {
     let done = example("embed_problem", &[]);
     assert!(done.status.success(), "{}", text(&done.stderr));
-    assert!(text(&done.stdout).starts_with("peak 4.00 GiB of 4.00 GiB"), "{}", text(&done.stdout));
-    assert!(text(&done.stdout).contains("in host memory"), "{}", text(&done.stdout));
+    // The example itself asserts that what it found passes the check and fits.
+    let printed = text(&done.stdout);
+    assert!(printed.starts_with("peak ") && printed.contains(" before step "), "{printed}");
 }
