@@ -107,19 +107,20 @@ impl Figures {
     }
     /// What is expected of a program that XLA has still to compile, before and after.
     fn expected(expected: &Expected) -> (Self, Self) {
-        let side = |device: u64, step| Self {
+        let side = |device: u64, host: u64, step| Self {
             memory: Memory {
                 argument: expected.argument,
+                host_temp: host,
                 temp: device.saturating_sub(expected.argument),
                 peak: device,
                 ..Memory::default()
             },
             step,
             copy_wait: Nanos::ZERO,
-            to_host: Bytes::ZERO,
-            from_host: Bytes::ZERO,
+            to_host: Bytes(host),
+            from_host: Bytes(host),
         };
-        (side(expected.device_before, expected.step_before), side(expected.device_after, expected.step_after))
+        (side(expected.device_before, 0, expected.step_before), side(expected.device_after, expected.host_after, expected.step_after))
     }
     /// Device bytes: argument + output − alias + temp.
     pub fn device(&self) -> Bytes {

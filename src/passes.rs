@@ -37,7 +37,7 @@ pub const PASSES: &[(&str, &str)] = &[
     ("recompute-stack", "drop what a loop saves for a later loop, and make it again there"),
     (
         "remat-scan",
-        "before optimization: drop what a scan saves for its backward scan, and make it again there; options keep=NAME+NAME, barrier=BOOL",
+        "before optimization: drop what a scan saves for its backward scan, and make it again there; options keep=NAME+NAME, host=NAME+NAME, barrier=BOOL",
     ),
     ("trim-outputs", "take outputs that nobody reads out of multi-output fusions"),
     ("sink-update", "move optimizer updates into the loop that makes their gradient"),
@@ -86,7 +86,11 @@ fn pass(stage: &Stage) -> Result<Box<dyn Pass>, PipelineError> {
             let mut remat = remat_scan::RematScan::default();
             for (key, value) in &stage.options {
                 match key.as_str() {
-                    "keep" => remat.keep = Some(value.split('+').filter(|v| !v.is_empty()).map(str::to_owned).collect()),
+                    "keep" => remat.keep = Some(names(value)),
+                    "host" => {
+                        remat.host = names(value);
+                        remat.keep.get_or_insert_default();
+                    }
                     "barrier" => {
                         let bad = |_| PipelineError(format!("expected `true` or `false` for `{key}`, found `{value}`"));
                         remat.barrier = value.parse().map_err(bad)?;
@@ -105,6 +109,11 @@ fn pass(stage: &Stage) -> Result<Box<dyn Pass>, PipelineError> {
             Err(PipelineError(format!("there is no pass `{name}`; there are {}", known.join(", "))))
         }
     }
+}
+
+/// A list of names in an option.
+fn names(value: &str) -> Vec<String> {
+    value.split('+').filter(|v| !v.is_empty()).map(str::to_owned).collect()
 }
 
 /// A pass without options.

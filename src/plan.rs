@@ -10,4 +10,4 @@ pub use decision::{ChainItem, Decision, PLAN_VERSION, Plan, Residence, Send, Val
 pub use model::{Model, model};
 pub use pure::is_pure;
 
-pub use crate::solve::{Found, Ways, search};
+pub use crate::solve::{Found, WORK, Ways, search, search_within};

@@ -19,7 +19,7 @@ mod walk;
 use crate::problem::{Choice, How, Instant, Link, Problem, Solution, ValueIndex, check};
 use crate::units::{Bytes, Nanos};
 
-pub use search::{Found, search};
+pub use search::{Found, WORK, search, search_within};
 pub use state::Ways;
 
 use net::Net;

@@ -33,6 +33,9 @@ pub struct Memory {
     pub host_output: u64,
     /// Temporaries on the host.
     pub host_temp: u64,
+    /// Donated parameters on the host. XLA does not report it.
+    #[serde(skip)]
+    pub host_alias: u64,
 }
 
 impl Memory {
@@ -46,8 +49,8 @@ impl Memory {
             let is_parameter = matches!(allocation.kind, AllocationKind::Parameter { .. });
             if is_parameter {
                 *(if host { &mut this.host_argument } else { &mut this.argument }) += allocation.bytes;
-                if allocation.live_out && !host {
-                    this.alias += allocation.bytes;
+                if allocation.live_out {
+                    *(if host { &mut this.host_alias } else { &mut this.alias }) += allocation.bytes;
                 }
             }
             if allocation.live_out {
@@ -70,9 +73,9 @@ impl Memory {
     pub fn device_bytes(&self) -> u64 {
         (self.argument + self.output + self.temp).saturating_sub(self.alias)
     }
-    /// Bytes of pinned host memory that the step needs at most (results that are written over parameters count twice).
+    /// Bytes of pinned host memory that the step needs: a result that is written over a parameter has no buffer of its own.
     pub fn host_bytes(&self) -> u64 {
-        self.host_argument + self.host_output + self.host_temp
+        (self.host_argument + self.host_output + self.host_temp).saturating_sub(self.host_alias)
     }
 }
 

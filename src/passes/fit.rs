@@ -33,7 +33,7 @@ use crate::analysis::{Analyses, Memory};
 use crate::cost::Prices;
 use crate::ir::{DEVICE, InstrId, Module};
 use crate::pass::{Changed, Entry, Infeasible, Log, Pass, PassCx, PassError};
-use crate::plan::{Model, Plan, Ways, model, search};
+use crate::plan::{Found, Model, Plan, WORK, Ways, model, search_within};
 use crate::rewrite::{Applied, ApplyError, apply};
 use crate::units::Bytes;
 
@@ -83,6 +83,8 @@ pub struct Fitted {
 const TRIES: usize = 10;
 /// It is then made for less memory by what was too much, and at least this.
 const CLOSER: u64 = 64 << 10;
+/// What each search may cost even where those before it have spent everything, so that the plan fits if it can.
+const LEAST_WORK: u64 = WORK / 32;
 
 /// Fits `module`, which must pass the verifier, into `cx.memory`.
 ///
@@ -99,9 +101,10 @@ pub fn fit(module: &Module, cx: &mut PassCx, ways: Ways) -> Result<Fitted, PassE
     let heap = cx.memory.get().saturating_sub(pinned);
     let mut model = model(&analyses, &cx.machine, &prices, Bytes(heap), cx.host_memory);
     let mut best: Option<Trial> = None;
+    let mut work = WORK;
     for _ in 0..TRIES {
         let target = model.problem.device_memory.get();
-        let trial = Trial::of(module, &model, ways).map_err(broken)?;
+        let trial = Trial::of(module, &model, ways, &mut work).map_err(broken)?;
         let excess = trial.memory.device_bytes().saturating_sub(cx.memory.get());
         let stuck = trial.planned > Bytes(target);
         if best.as_ref().is_none_or(|b| trial.memory.device_bytes() < b.memory.device_bytes()) {
@@ -117,7 +120,7 @@ pub fn fit(module: &Module, cx: &mut PassCx, ways: Ways) -> Result<Fitted, PassE
         return Err(PassError::Infeasible(infeasible(&best.module, cx.memory)));
     }
     if let Some(memory) = cx.xla_memory
-        && let Some(lower) = below_xla(module, &mut model, cx, ways, &best, memory).map_err(broken)?
+        && let Some(lower) = below_xla(module, &mut model, cx, ways, &best, memory, &mut work).map_err(broken)?
     {
         best = lower;
         cx.tightened = true;
@@ -135,6 +138,7 @@ fn below_xla(
     ways: Ways,
     first: &Trial,
     memory: Bytes,
+    work: &mut u64,
 ) -> Result<Option<Trial>, ApplyError> {
     let above = |tracker: &RematTracker| tracker.peak.saturating_sub(tracker.limit(memory.get()));
     let mut excess = above(&RematTracker::of(&first.module));
@@ -143,12 +147,15 @@ fn below_xla(
     }
     // What the model counts for a plan that nobody limits.
     model.problem.total_memory = Bytes(u64::MAX - 1);
-    let mut total = search(&model.problem, ways).total.get();
+    let mut total = found(model, ways, work).total.get();
     for _ in 0..TRIES {
+        if *work == 0 {
+            break;
+        }
         let Some(less) = total.checked_sub(excess.max(CLOSER)) else { break };
         total = less;
         model.problem.total_memory = Bytes(total);
-        let trial = Trial::of(module, model, ways)?;
+        let trial = Trial::of(module, model, ways, work)?;
         let over = trial.memory.device_bytes().saturating_sub(cx.memory.get());
         excess = above(&RematTracker::of(&trial.module));
         if over == 0 && excess == 0 {
@@ -167,6 +174,13 @@ fn below_xla(
     Ok(None)
 }
 
+/// Searches with what is left of the work.
+fn found(model: &Model, ways: Ways, work: &mut u64) -> Found {
+    let found = search_within(&model.problem, ways, (*work).max(LEAST_WORK));
+    *work = work.saturating_sub(found.work);
+    found
+}
+
 fn broken(error: ApplyError) -> PassError {
     PassError::Broken { message: error.to_string(), diagnostics: Vec::new() }
 }
@@ -182,8 +196,8 @@ struct Trial {
 }
 
 impl Trial {
-    fn of(module: &Module, model: &Model, ways: Ways) -> Result<Self, ApplyError> {
-        let found = search(&model.problem, ways);
+    fn of(module: &Module, model: &Model, ways: Ways, work: &mut u64) -> Result<Self, ApplyError> {
+        let found = found(model, ways, work);
         let plan = model.plan(module, &found.solution);
         let mut rewritten = module.clone();
         let applied = apply(&mut rewritten, &plan)?;

@@ -20,6 +20,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::Analyses;
+use crate::analysis::remat::RematTracker;
 use crate::cost::Prices;
 use crate::ir::Module;
 use crate::pass::{Changed, Entry, Log, Pass, PassCx, PassError};
@@ -149,6 +150,8 @@ pub(super) struct Trial {
     device: u64,
     host: u64,
     step: u64,
+    /// Whether XLA's own rematerialization would act on it.
+    xla_acts: bool,
 }
 
 /// Prices of a byte of device memory, from nothing to everything, in nanoseconds.
@@ -278,7 +281,13 @@ impl Tried<'_> {
 fn better(trial: &Trial, than: &Trial, cx: &PassCx) -> bool {
     let key = |t: &Trial| {
         let fits = t.device <= cx.memory.get() && t.host <= cx.host_memory.get();
-        (t.host > cx.host_memory.get(), !fits, if fits { t.step } else { t.device }, if fits { t.device } else { t.step })
+        (
+            t.host > cx.host_memory.get(),
+            !fits,
+            fits && t.xla_acts,
+            if fits { t.step } else { t.device },
+            if fits { t.device } else { t.step },
+        )
     };
     key(trial) < key(than)
 }
@@ -291,5 +300,7 @@ fn measure(module: Module, done: Done, cx: &PassCx) -> Trial {
     let memory = *Analyses::new(&module).memory();
     let (device, host) = (memory.device_bytes(), memory.host_bytes());
     let step = simulate(&module, &cx.machine, &Prices::new(&module, &cx.machine)).step.0;
-    Trial { module, done, device, host, step }
+    let fits = device <= cx.memory.get() && host <= cx.host_memory.get();
+    let xla_acts = fits && cx.xla_memory.is_some_and(|m| !RematTracker::of(&module).left_alone(m.get()));
+    Trial { module, done, device, host, step, xla_acts }
 }

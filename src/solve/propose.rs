@@ -6,6 +6,8 @@ use crate::units::{Bytes, Nanos};
 
 /// A chain longer than this is not considered.
 const MAX_CHAIN: usize = 24;
+/// Values looked at for one chain: where values share what they are made of, there are more ways to them than values.
+const MAX_LINKS: usize = 2000;
 /// A hidden copy still costs this share of its time: it takes memory bandwidth from kernels.
 const COPY_PRESSURE: f64 = 0.02;
 
@@ -100,8 +102,10 @@ fn offload(state: &State<'_>, v: ValueIndex, after: Instant, needed_at: Instant,
 
 /// Made again from what is there; what is not there is made again too, or kept until then: the one or the other first.
 fn recompute(state: &State<'_>, v: ValueIndex, after: Instant, needed_at: Instant, prefer_keeping: bool) -> Option<Proposal> {
-    let mut chain = Chain { state, target: v, at: needed_at, prefer_keeping, made: Vec::new(), reads: Vec::new() };
-    if !chain.make(v) {
+    let mut chain = Chain { state, target: v, at: needed_at, prefer_keeping, made: Vec::new(), reads: Vec::new(), links: 0 };
+    let possible = chain.make(v);
+    state.spend(16 * chain.links);
+    if !possible {
         return None;
     }
     let Chain { made, mut reads, .. } = chain;
@@ -121,6 +125,7 @@ struct Chain<'s, 'p> {
     prefer_keeping: bool,
     made: Vec<ValueIndex>,
     reads: Vec<ValueIndex>,
+    links: usize,
 }
 
 impl Chain<'_, '_> {
@@ -131,7 +136,8 @@ impl Chain<'_, '_> {
 
     fn link(&mut self, v: ValueIndex, depth: usize) -> bool {
         let Some(recipe) = &self.state.problem.values[v as usize].recipe else { return false };
-        if depth >= MAX_CHAIN || self.at > recipe.valid_to {
+        self.links += 1;
+        if depth >= MAX_CHAIN || self.links > MAX_LINKS || self.at > recipe.valid_to {
             return false;
         }
         for &input in &recipe.inputs {

@@ -25,16 +25,26 @@ pub struct Found {
     pub total: Bytes,
     /// Predicted loss of time.
     pub cost: Nanos,
+    /// What the search has cost, in steps looked at.
+    pub work: u64,
 }
+
+/// Steps that a search looks at before it takes what it has: some seconds.
+pub const WORK: u64 = 600_000_000;
 
 /// Solves a problem. Where the budget cannot be met, the result is the lowest peak that was found.
 pub fn search(problem: &Problem, ways: Ways) -> Found {
+    search_within(problem, ways, WORK)
+}
+
+/// The same with a limit on its work. A search that has spent it goes on by the scores it has, and exchanges nothing any more.
+pub fn search_within(problem: &Problem, ways: Ways, limit: u64) -> Found {
     let mut state = State::new(problem, ways);
-    greedy(&mut state);
+    greedy(&mut state, limit);
     trim(&mut state);
-    exchange(&mut state);
+    exchange(&mut state, limit);
     let (peak, at) = state.peak();
-    Found { solution: state.solution(), peak, at, total: state.total(), cost: state.cost() }
+    Found { solution: state.solution(), peak, at, total: state.total(), cost: state.cost(), work: state.work() }
 }
 
 /// A gap in the queue, by the score it had when it was last looked at.
@@ -73,9 +83,9 @@ fn best(state: &State<'_>, value: ValueIndex, needed_at: Instant) -> Option<(f64
 }
 
 /// Where the budget cannot be met, the choices up to the lowest peak stay.
-fn greedy(state: &mut State<'_>) {
+fn greedy(state: &mut State<'_>, limit: u64) {
     let mut lowest = (state.peak().0, state.made.len());
-    descend(state, &mut lowest);
+    descend(state, &mut lowest, limit);
     if state.excess() > 0 {
         while state.made.len() > lowest.1 {
             state.undo(state.made.len() - 1);
@@ -83,7 +93,7 @@ fn greedy(state: &mut State<'_>) {
     }
 }
 
-fn descend(state: &mut State<'_>, lowest: &mut (Bytes, usize)) {
+fn descend(state: &mut State<'_>, lowest: &mut (Bytes, usize), limit: u64) {
     loop {
         let before = state.excess();
         if before == 0 {
@@ -98,17 +108,17 @@ fn descend(state: &mut State<'_>, lowest: &mut (Bytes, usize)) {
                 }
             }
         }
-        drain(state, &mut queue, lowest);
-        if state.excess() >= before {
+        drain(state, &mut queue, lowest, limit);
+        if state.excess() >= before || state.work() > 2 * limit {
             return;
         }
     }
 }
 
-fn drain(state: &mut State<'_>, queue: &mut BinaryHeap<Entry>, lowest: &mut (Bytes, usize)) {
+fn drain(state: &mut State<'_>, queue: &mut BinaryHeap<Entry>, lowest: &mut (Bytes, usize), limit: u64) {
     while let Some(entry) = queue.pop() {
         let Some((score, proposal)) = best(state, entry.value, entry.needed_at) else { continue };
-        if queue.peek().is_some_and(|next| score > next.score) {
+        if state.work() <= limit && queue.peek().is_some_and(|next| score > next.score) {
             queue.push(Entry { score, ..entry });
             continue;
         }
@@ -145,7 +155,7 @@ fn find(state: &State<'_>, value: ValueIndex, needed_at: Instant) -> Option<usiz
 }
 
 /// Takes each dear choice back in turn, lets the greedy search mend the budget, and keeps what is cheaper.
-fn exchange(state: &mut State<'_>) {
+fn exchange(state: &mut State<'_>, limit: u64) {
     const ROUNDS: usize = 2;
     const TRIES: usize = 48;
     if state.excess() > 0 {
@@ -157,12 +167,15 @@ fn exchange(state: &mut State<'_>) {
             state.made.iter().map(|p| (p.choice.value, p.choice.needed_at, p.choice.cost)).collect();
         dear.sort_by_key(|&(value, needed_at, cost)| (std::cmp::Reverse(cost), needed_at, value));
         for (value, needed_at, _) in dear.into_iter().take(TRIES) {
+            if state.work() > limit {
+                return;
+            }
             hoist(state, value, needed_at);
             let Some(n) = find(state, value, needed_at) else { continue };
             let Some(members) = state.dependents(n) else { continue };
             let mut trial = state.clone();
             trial.undo_all(&members);
-            greedy(&mut trial);
+            greedy(&mut trial, limit);
             trim(&mut trial);
             if trial.excess() == 0 && trial.cost() < state.cost() {
                 *state = trial;

@@ -1,5 +1,8 @@
 //! What a partial solution means: who is where at each step, and how much memory that takes.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use super::slots::Slots;
 use crate::problem::{Choice, How, Instant, Problem, Solution, ValueIndex};
 use crate::units::{Bytes, Nanos};
@@ -53,6 +56,8 @@ pub(super) struct State<'p> {
     pub back: Slots,
     /// Host bytes taken.
     pub host: Bytes,
+    /// What the search has cost so far, in steps looked at; see [`State::work`].
+    work: Rc<Cell<u64>>,
 }
 
 impl<'p> State<'p> {
@@ -89,6 +94,7 @@ impl<'p> State<'p> {
             out: Slots::default(),
             back: Slots::default(),
             host: Bytes::ZERO,
+            work: Rc::default(),
         }
     }
 
@@ -157,8 +163,17 @@ impl<'p> State<'p> {
     pub(super) fn on_host(&self, v: ValueIndex, at: Instant) -> bool {
         self.made.iter().any(|p| p.choice.value == v && matches!(p.choice.how, How::Host { sent: Some(s), .. } if s.done <= at))
     }
+    /// What this state and its copies have cost so far, in steps looked at. It grows alike on every machine, so a search may stop by it.
+    pub(super) fn work(&self) -> u64 {
+        self.work.get()
+    }
+    pub(super) fn spend(&self, work: usize) {
+        self.work.set(self.work.get().saturating_add(work as u64));
+    }
+
     /// Bytes above the budget, and above that of device and host together, summed over all steps.
     pub(super) fn excess(&self) -> u128 {
+        self.spend(self.usage.len());
         let (budget, total) = (self.problem.device_memory.get(), self.problem.total_memory.get());
         let device: u128 = self.usage.iter().map(|&u| u128::from(u.saturating_sub(budget))).sum();
         let both: u128 = self.usage.iter().zip(&self.hosted).map(|(&u, &h)| u128::from((u + h).saturating_sub(total))).sum();
@@ -184,28 +199,36 @@ impl<'p> State<'p> {
         let bytes = self.problem.values[proposal.choice.value as usize].bytes.get();
         let (from, to) = proposal.choice.absent(self.problem);
         let needed_at = proposal.choice.needed_at;
-        let kept: Vec<(Instant, u64)> =
+        let mut kept: Vec<(Instant, u64)> =
             self.extensions(proposal).map(|(v, from)| (from, self.problem.values[v as usize].bytes.get())).collect();
-        let first = kept.iter().map(|k| k.0).min().unwrap_or(from).min(from);
+        kept.sort_unstable();
         let total = self.problem.total_memory.get();
         let [early, late] = if self.hosted.is_empty() { [(0, 0); 2] } else { self.newly_hosted(proposal) };
+        let first = kept.first().map_or(from, |k| k.0.min(from));
         let first = if early.0 < early.1 { first.min(early.0) } else { first };
+        self.spend((needed_at + 1 - first) as usize);
+        // Between two of these steps a proposal changes every step alike.
+        let mut cuts = vec![first, from, to, needed_at, needed_at + 1, early.0, early.1, late.0, late.1];
+        cuts.extend(kept.iter().map(|k| k.0));
+        cuts.retain(|c| (first..=needed_at + 1).contains(c));
+        cuts.sort_unstable();
+        cuts.dedup();
         let mut relief = 0i128;
-        for at in first..=needed_at {
-            let before = self.usage[at as usize];
-            let mut after = before;
-            if (from..to).contains(&at) {
-                after = after.saturating_sub(bytes);
+        let mut more = 0u64;
+        let mut coming = kept.iter().peekable();
+        for piece in cuts.windows(2) {
+            let (at, end) = (piece[0], piece[1]);
+            while let Some(k) = coming.next_if(|k| k.0 <= at) {
+                more += k.1;
             }
-            after += kept.iter().filter(|k| k.0 <= at).map(|k| k.1).sum::<u64>();
-            if at == needed_at {
-                after += proposal.transient.get();
-            }
-            relief += i128::from(before.saturating_sub(budget)) - i128::from(after.saturating_sub(budget));
-            if let Some(&hosted) = self.hosted.get(at as usize) {
-                let newly = (early.0..early.1).contains(&at) || (late.0..late.1).contains(&at);
-                let (before, after) = (before + hosted, after + hosted + if newly { bytes } else { 0 });
-                relief += i128::from(before.saturating_sub(total)) - i128::from(after.saturating_sub(total));
+            let less = if (from..to).contains(&at) { bytes } else { 0 };
+            let more = if at == needed_at { more + proposal.transient.get() } else { more };
+            let usage = &self.usage[at as usize..end as usize];
+            relief += change(usage.iter().map(|&u| (u, u.saturating_sub(less) + more)), budget);
+            if !self.hosted.is_empty() {
+                let newly = if (early.0..early.1).contains(&at) || (late.0..late.1).contains(&at) { bytes } else { 0 };
+                let both = usage.iter().zip(&self.hosted[at as usize..end as usize]);
+                relief += change(both.map(|(&u, &h)| (u + h, u.saturating_sub(less) + more + h + newly)), total);
             }
         }
         relief
@@ -389,4 +412,19 @@ impl<'p> State<'p> {
         }
         Solution { choices }
     }
+}
+
+/// How much less stands above a limit after than before, summed.
+fn change(steps: impl Iterator<Item = (u64, u64)>, limit: u64) -> i128 {
+    // Bytes of a step are far below 2⁶³ / steps, so pieces of the sum are made in machine words.
+    let mut sum = 0i128;
+    let mut part = 0i64;
+    for (n, (before, after)) in steps.enumerate() {
+        part = part.wrapping_add(before.saturating_sub(limit).cast_signed()).wrapping_sub(after.saturating_sub(limit).cast_signed());
+        if n % 1024 == 1023 {
+            sum += i128::from(part);
+            part = 0;
+        }
+    }
+    sum + i128::from(part)
 }

@@ -37,6 +37,7 @@ fn truth(folder: &Path) -> Vec<(String, Memory)> {
                 host_argument: figure(m, "host_argument"),
                 host_output: figure(m, "host_output"),
                 host_temp: figure(m, "host_temp"),
+                host_alias: 0,
             };
             (name.clone(), memory)
         })

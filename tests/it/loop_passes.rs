@@ -45,20 +45,22 @@ fn small_programs_compute_the_same_bits() {
     let mut count = 0;
     for path in files(Path::new("tests/filetests/rewrite"), "hlo") {
         let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        if !name.starts_with("stack_") {
+        if !name.starts_with("stack_") && !name.starts_with("sink_") {
             continue;
         }
         let text = std::fs::read(&path).expect("a readable file");
         let module = offc::text::parse(&text).expect("it parses").module;
         let expected = planned(&module, inputs(&module)).expect("the original runs").outputs;
-        for passes in ["recompute-stack", "offload-stack", "recompute-stack{offload=true}", "loops", "fuse-again", "drop-carried"] {
+        for passes in
+            ["recompute-stack", "offload-stack", "recompute-stack{offload=true}", "sink-update", "loops", "fuse-again", "drop-carried"]
+        {
             let Some(result) = rewritten(&module, 1, passes) else { continue };
             let found = planned(&result, inputs(&module)).unwrap_or_else(|e| panic!("{name}: {passes}: {e:?}")).outputs;
             assert!(expected == found, "{name}: {passes}: an output differs");
             count += 1;
         }
     }
-    assert!(count >= 40, "only {count} programs were compared");
+    assert!(count >= 100, "only {count} programs were compared");
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! Integers that are linear in one element of a loop's tuple.
 
+use std::cell::RefCell;
+
+use rustc_hash::FxHashMap;
+
 use super::{Kind, Loop};
 use crate::ir::{Binary, CompId, Direction, InstrId, LiteralValue, Module, Op, Primitive};
 
@@ -62,26 +66,27 @@ pub(super) struct Scope<'m> {
     bound: Vec<(InstrId, Option<Affine>)>,
     /// Lowest value of each linear element, to decide `i < 0`.
     nonnegative: bool,
+    /// What is known already: an expression that many others share is read once.
+    known: RefCell<FxHashMap<InstrId, Option<Affine>>>,
 }
 
 impl<'m> Scope<'m> {
     /// The body of a loop with that parameter.
     pub(super) fn body(module: &'m Module, parameter: InstrId) -> Self {
-        Self { module, parameter: Some(parameter), bound: Vec::new(), nonnegative: false }
+        Self { module, parameter: Some(parameter), bound: Vec::new(), nonnegative: false, known: RefCell::default() }
     }
     /// Any computation: only constants are known.
     pub(super) fn plain(module: &'m Module) -> Self {
-        Self { module, parameter: None, bound: Vec::new(), nonnegative: false }
+        Self { module, parameter: None, bound: Vec::new(), nonnegative: false, known: RefCell::default() }
     }
     /// A computation called by `caller`, with parameters bound to the caller's operands.
     pub(super) fn called(&self, caller: InstrId, comp: CompId) -> Self {
-        let operands = &self.module.instr(caller).operands;
-        let bound = self.module.comp(comp).parameters.iter().zip(operands).map(|(&p, &o)| (p, self.affine(o))).collect();
-        Self { module: self.module, parameter: None, bound, nonnegative: self.nonnegative }
+        self.called_at(caller, comp, 0)
     }
     /// The same scope where the indices are known to be rows of an array, so `i < 0` is false wherever JAX asks it.
     pub(super) fn rows(mut self) -> Self {
         self.nonnegative = true;
+        self.known.get_mut().clear();
         self
     }
 
@@ -91,9 +96,18 @@ impl<'m> Scope<'m> {
     }
 
     fn eval(&self, id: InstrId, depth: usize) -> Option<Affine> {
-        if depth > MAX_DEPTH {
+        if depth > MAX_DEPTH || !self.is_integer(id) {
             return None;
         }
+        if let Some(&known) = self.known.borrow().get(&id) {
+            return known;
+        }
+        let found = self.eval_new(id, depth);
+        self.known.borrow_mut().insert(id, found);
+        found
+    }
+
+    fn eval_new(&self, id: InstrId, depth: usize) -> Option<Affine> {
         if let Some((_, bound)) = self.bound.iter().find(|(p, _)| *p == id) {
             return *bound;
         }
@@ -134,7 +148,7 @@ impl<'m> Scope<'m> {
     fn called_at(&self, caller: InstrId, comp: CompId, depth: usize) -> Self {
         let operands = &self.module.instr(caller).operands;
         let bound = self.module.comp(comp).parameters.iter().zip(operands).map(|(&p, &o)| (p, self.eval(o, depth))).collect();
-        Self { module: self.module, parameter: None, bound, nonnegative: self.nonnegative }
+        Self { module: self.module, parameter: None, bound, nonnegative: self.nonnegative, known: RefCell::default() }
     }
 
     fn is_integer(&self, id: InstrId) -> bool {

@@ -4,7 +4,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::loops::Kind;
 use crate::ir::{
-    ArrayShape, Binary, CompId, Dim, Insertion, InstrId, Instruction, Layout, Literal, LiteralValue, Module, Op, Shape, ShapeId,
+    ArrayShape, Binary, CompId, CustomCall, Dim, Insertion, InstrId, Instruction, Layout, Literal, LiteralValue, Module, Op, Shape, ShapeId,
 };
 use crate::passes::loop_handle;
 use crate::rewrite::{LoopEdit, NewElement, define_take};
@@ -17,6 +17,8 @@ use super::pair::Pair;
 pub(super) struct Choice {
     /// Values of the producer's body whose rows are kept; all else that the consumer needs is made again.
     pub kept: FxHashSet<InstrId>,
+    /// Of these, those whose rows are kept in host memory.
+    pub host: FxHashSet<InstrId>,
     /// Whether the rows that are read pass an opt-barrier before anything is made of them.
     pub barrier: bool,
 }
@@ -28,6 +30,8 @@ pub(super) struct Done {
     pub dropped: Vec<String>,
     /// Names of values that have a stack now and had none.
     pub added: Vec<String>,
+    /// Names of values whose stack lies in host memory now.
+    pub host: Vec<String>,
     /// Instructions cloned into the consumer's body.
     pub clones: usize,
 }
@@ -40,7 +44,11 @@ pub(super) fn build(module: &mut Module, pair: &Pair, graph: &Graph, choice: &Ch
     let mut dropped = Vec::new();
     for (n, stack) in pair.stacks.iter().enumerate() {
         let value = graph.canonical(stack.value);
-        let goes = stack.droppable && (!choice.kept.contains(&value) || loads.contains_key(&value));
+        if choice.host.contains(&value) && !stack.droppable {
+            return None;
+        }
+        let stays = choice.kept.contains(&value) && !choice.host.contains(&value) && !loads.contains_key(&value);
+        let goes = stack.droppable && !stays;
         if goes {
             dropped.push(n);
             done.dropped.push(module.instr(value).name.to_string());
@@ -55,9 +63,11 @@ pub(super) fn build(module: &mut Module, pair: &Pair, graph: &Graph, choice: &Ch
     let order = graph.closure(&seeds, |id| choice.kept.contains(&id) || loads.contains_key(&id));
     for &id in &order {
         if choice.kept.contains(&id) && !loads.contains_key(&id) {
-            let row = builder.new_stack(module, id)?;
+            let on_host = choice.host.contains(&id);
+            let row = builder.new_stack(module, id, on_host)?;
             loads.insert(id, row);
-            done.added.push(module.instr(id).name.to_string());
+            let list = if on_host { &mut done.host } else { &mut done.added };
+            list.push(module.instr(id).name.to_string());
         }
     }
     let used: Vec<InstrId> = order.iter().copied().filter(|id| loads.contains_key(id)).collect();
@@ -230,8 +240,17 @@ impl<'p> Builder<'p> {
         Some(id)
     }
 
-    /// A stack for a value of the producer; returns its row in the consumer.
-    fn new_stack(&mut self, module: &mut Module, value: InstrId) -> Option<InstrId> {
+    /// Says that a value lies in host or device memory from here on, as JAX writes it; XLA makes copies of it (`host_offloader.cc`).
+    fn placed(&mut self, module: &mut Module, value: InstrId, place: &str) -> InstrId {
+        let call = CustomCall { target: "annotate_device_placement".into(), has_side_effect: true, ..CustomCall::default() };
+        let (name, shape) = (self.name("remat_placed"), module.instr(value).shape);
+        let mut instr = Instruction::new(name, shape, Op::CustomCall(Box::new(call)), [value]);
+        instr.attrs.frontend_attributes = vec![("_xla_buffer_placement".into(), place.into())];
+        module.define(instr)
+    }
+
+    /// A stack for a value of the producer, in host memory or on the device; returns its row in the consumer.
+    fn new_stack(&mut self, module: &mut Module, value: InstrId, on_host: bool) -> Option<InstrId> {
         let producer = &self.pair.producer;
         let template = &self.pair.stacks[0];
         let array = module.shapes.array(module.instr(value).shape)?.clone();
@@ -256,14 +275,15 @@ impl<'p> Builder<'p> {
         let index = self.producer.index_of_added(module, &handle, self.producer.add.len());
         let take = define_take(module, &handle, index, stacked, &mut self.taken);
         self.producer_takes.push(take);
-        let row = Instruction::new(self.name("remat_row"), row_shape, Op::Reshape { inferred_dimension: None }, [value]);
+        let sent = if on_host { self.placed(module, value, "pinned_host") } else { value };
+        let row = Instruction::new(self.name("remat_row"), row_shape, Op::Reshape { inferred_dimension: None }, [sent]);
         let row = module.define(row);
         let number = module.instr(template.update).operands[2];
         let origin = integer(module, module.instr(number).shape, 0, &mut self.taken)?;
         let operands = [take, row, number].into_iter().chain(dims.iter().map(|_| origin));
         let updated = Instruction::new(self.name("remat_stack"), stacked, Op::DynamicUpdateSlice, operands);
         let updated = module.define(updated);
-        self.producer_new.extend([take, row, origin, updated]);
+        self.producer_new.extend([take].into_iter().chain(on_host.then_some(sent)).chain([row, origin, updated]));
         self.producer.add.push(NewElement { initial: empty, next: Some(updated) });
 
         let op = Op::GetTupleElement { index: i64::try_from(index).ok()? };
@@ -276,7 +296,13 @@ impl<'p> Builder<'p> {
         let operands: Vec<InstrId> = [carried, number].into_iter().chain(dims.iter().map(|_| origin)).collect();
         let sizes = [&[1], dims.as_slice()].concat();
         let slice = self.put(module, "remat_slice", row_shape, Op::DynamicSlice { sizes }, &operands);
-        Some(self.reshaped(module, slice, module.instr(value).shape))
+        let row = self.reshaped(module, slice, module.instr(value).shape);
+        if !on_host {
+            return Some(row);
+        }
+        let back = self.placed(module, row, "device");
+        self.new.push(back);
+        Some(back)
     }
 
     /// Splices everything in and takes the dropped stacks out of both loops.
