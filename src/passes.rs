@@ -7,11 +7,14 @@ mod flow;
 pub mod fuse_again;
 mod inline;
 pub mod joint;
+pub mod pipeline_rows;
 pub mod recompute_stack;
 pub mod remat_scan;
+pub mod reschedule;
 mod row_kernels;
 pub mod sink_invariant;
 pub mod sink_update;
+pub mod slice_invariant;
 mod stacks;
 mod stream_state;
 pub mod trim_outputs;
@@ -41,6 +44,9 @@ pub const PASSES: &[(&str, &str)] = &[
     ),
     ("trim-outputs", "take outputs that nobody reads out of multi-output fusions"),
     ("sink-update", "move optimizer updates into the loop that makes their gradient"),
+    ("pipeline-rows", "move transfers of rows between host and loop to neighbouring iterations where the link is free"),
+    ("reschedule", "bring late readers of large values before the loops that they wait behind"),
+    ("slice-invariant", "take rows out of parameters instead of out of transposed copies"),
     ("sink-invariant", "make masks and other constants where loops read them"),
     ("fuse-again", "move new and cloned elementwise fusions into their readers"),
     ("drop-carried", "take out of loops what they carry for nobody"),
@@ -122,6 +128,9 @@ fn plain(name: &str) -> Option<Box<dyn Pass>> {
         "loops" => Some(Box::new(joint::LoopMemory)),
         "trim-outputs" => Some(Box::new(trim_outputs::TrimOutputs)),
         "sink-update" => Some(Box::new(sink_update::SinkUpdate)),
+        "pipeline-rows" => Some(Box::new(pipeline_rows::PipelineRows)),
+        "reschedule" => Some(Box::new(reschedule::Reschedule)),
+        "slice-invariant" => Some(Box::new(slice_invariant::SliceInvariant)),
         "sink-invariant" => Some(Box::new(sink_invariant::SinkInvariant)),
         "fuse-again" => Some(Box::new(fuse_again::FuseAgain)),
         "drop-carried" => Some(Box::new(drop_carried::DropCarried)),

@@ -8,6 +8,7 @@
 mod anneal;
 mod lp;
 mod net;
+mod polish;
 mod portfolio;
 mod propose;
 mod retention;
@@ -19,7 +20,7 @@ mod walk;
 use crate::problem::{Choice, How, Instant, Link, Problem, Solution, ValueIndex, check};
 use crate::units::{Bytes, Nanos};
 
-pub use search::{Found, WORK, search, search_within};
+pub use search::{Found, Offer, WORK, search, search_with, search_within};
 pub use state::Ways;
 
 use net::Net;
@@ -50,7 +51,7 @@ pub struct Effort {
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { ways: Ways::default(), rounds: 28, moves: 600_000 }
+        Self { ways: Ways::default(), rounds: 26, moves: 600_000 }
     }
 }
 
@@ -82,16 +83,22 @@ const PRODUCTS: usize = 500_000_000;
 /// The bound alone, by the linear program of `retention`: any prices of its rows give one (see `lp`), so it holds however far the method came.
 /// Large problems get fewer rows and coarser lives, never a wrong bound. Assumes that `problem` is sound.
 pub fn bound(problem: &Problem, ways: Ways) -> Bound {
-    relax(problem, &network(problem, ways), ways).1
+    relax(problem, &network(problem, ways), ways, PRODUCTS).1
 }
 
-fn relax(problem: &Problem, net: &Net, ways: Ways) -> (Retention, Bound, lp::Outcome) {
+/// [`bound`] with a tenth of its effort: looser, with prices that are nearly as good.
+pub fn quick_bound(problem: &Problem, mut ways: Ways) -> Bound {
+    ways.offload &= has_host(problem);
+    relax(problem, &network(problem, ways), ways, PRODUCTS / 10).1
+}
+
+fn relax(problem: &Problem, net: &Net, ways: Ways, products: usize) -> (Retention, Bound, lp::Outcome) {
     let host = host(problem, net, ways);
     let small = net.size.len() <= SMALL;
     let detail = Detail { cuts: vec![fullest(net)], deep: small, rows: if small { 1000 } else { 128 } };
     let relaxed = retention::build(net, &host, &detail);
     let entries: usize = relaxed.program.rows.iter().map(|r| r.1.len()).sum();
-    let outcome = lp::solve(&relaxed.program, (PRODUCTS / entries.max(1)).clamp(300, 4000));
+    let outcome = lp::solve(&relaxed.program, (products / entries.max(1)).clamp(300, 4000));
     let cost = Nanos::from_f64(outcome.bound.max(0.0).ceil());
     let bound = Bound { cost, memory: relaxed.memory_prices(&outcome), links: relaxed.link_prices(&outcome) };
     (relaxed, bound, outcome)
@@ -108,14 +115,14 @@ fn fullest(net: &Net) -> u32 {
 /// Solves. Where the budget cannot be met, the result is the lowest peak that was found. A problem that fits as it is stays untouched.
 pub fn solve(problem: &Problem, mut effort: Effort) -> Solved {
     effort.ways.offload &= has_host(problem);
-    let found = search(problem, effort.ways);
+    let found = best_search(problem, effort.ways);
     let mut best = Solved { solution: found.solution, peak: found.peak, cost: found.cost, bound: Bound::default() };
     if best.solution.choices.is_empty() && best.fits(problem) {
         return best;
     }
     let numbers = numbers(problem);
     let net = network(problem, effort.ways);
-    let (relaxed, bound, outcome) = relax(problem, &net, effort.ways);
+    let (relaxed, bound, outcome) = relax(problem, &net, effort.ways, PRODUCTS);
     best.bound = bound;
     let small = net.size.len() <= SMALL && net.cost.iter().any(Option::is_some);
     if small && (!best.fits(problem) || best.cost > best.bound.cost) {
@@ -127,6 +134,21 @@ pub fn solve(problem: &Problem, mut effort: Effort) -> Solved {
                 && (!best.fits(problem) || checked.recompute < best.cost)
             {
                 best = Solved { solution, peak: checked.device_peak, cost: checked.recompute, bound: best.bound };
+            }
+        }
+    }
+    best
+}
+
+/// The best of what is found with everything allowed, and with offload or recomputation alone: a greedy search may be led astray by more ways.
+fn best_search(problem: &Problem, ways: Ways) -> Found {
+    let mut best = search(problem, ways);
+    if ways.offload && ways.recompute && !best.solution.choices.is_empty() {
+        let key = |f: &Found| (f.peak.max(problem.device_memory), f.cost);
+        for single in [Ways { recompute: false, ..ways }, Ways { offload: false, ..ways }] {
+            let found = search(problem, single);
+            if key(&found) < key(&best) {
+                best = found;
             }
         }
     }

@@ -27,9 +27,12 @@ use crate::pass::{Changed, Entry, Log, Pass, PassCx, PassError};
 use crate::sim::simulate;
 
 use super::fuse_again::fuse_again;
+use super::pipeline_rows::pipeline_rows;
 use super::recompute_stack::{self, Prepared, Restacked, Ways};
+use super::reschedule::reschedule;
 use super::sink_invariant::sink_invariants;
 use super::sink_update::{sink_hosted, streamable};
+use super::slice_invariant::slice_invariants;
 use super::stream_state::{allows, entry_states, host_in_entry};
 
 /// See the module's description.
@@ -67,6 +70,12 @@ pub(super) struct Done {
     updates: usize,
     invariants: usize,
     fused: usize,
+    /// Late readers that run before a loop.
+    early: usize,
+    /// Transposed copies of parameters that are gone.
+    sliced: usize,
+    /// Transfers of rows that cross into another iteration.
+    across: usize,
     /// Entry parameters that live in host memory now, with the numbers of the outputs that replace them.
     states: Vec<String>,
 }
@@ -82,12 +91,14 @@ struct State {
     bytes: u64,
 }
 
-/// In how many steps states move to host memory.
+/// States move to host memory in steps of at least this part of them all.
 const SHARES: u64 = 16;
+/// States smaller than this part of them all stay.
+const LEAST: u64 = 1000;
 /// After so many sets of states with which the program fits, more would only cost time.
-const ENOUGH: usize = 4;
+const ENOUGH: usize = 8;
 
-/// More and more states in host memory.
+/// More and more states in host memory, state by state.
 fn streaming(module: &Module, cx: &PassCx) -> Vec<State> {
     let Some(allowed) = &cx.host_state else { return Vec::new() };
     let mut order = streamable(module);
@@ -95,18 +106,15 @@ fn streaming(module: &Module, cx: &PassCx) -> Vec<State> {
     order.extend(entry_states(module).iter().filter(|s| !in_loops.contains(&s.number)).map(|s| (s.number, s.bytes)));
     order.retain(|s| allows(module, allowed, s.0));
     let total: u64 = order.iter().map(|s| s.1).sum();
+    order.retain(|s| s.1 >= total / LEAST);
+    let total: u64 = order.iter().map(|s| s.1).sum();
+    let (mut host, mut moved, mut said) = (FxHashSet::default(), 0, 0);
     let mut out = Vec::new();
-    for share in 1..=SHARES {
-        let mut left = total / SHARES * share;
-        let (mut host, mut moved) = (FxHashSet::default(), 0);
-        for &(number, bytes) in &order {
-            if left > 0 {
-                host.insert(number);
-                moved += bytes;
-            }
-            left = left.saturating_sub(bytes);
-        }
-        if !host.is_empty() && out.last().is_none_or(|s: &State| s.bytes != moved) {
+    for &(number, bytes) in &order {
+        host.insert(number);
+        moved += bytes;
+        if moved == total || moved - said >= total / SHARES {
+            said = moved;
             out.extend([true, false].map(|sink| State { sink, host: host.clone(), bytes: moved }));
         }
     }
@@ -135,6 +143,15 @@ impl std::fmt::Display for Done {
              {} invariants made where they are read; {} fusions moved into their readers",
             self.stacks.dropped, self.stacks.device, self.stacks.host, self.updates, self.invariants, self.fused
         )?;
+        if self.early > 0 {
+            write!(f, "; {} late readers moved before loops", self.early)?;
+        }
+        if self.sliced > 0 {
+            write!(f, "; {} transposed copies of parameters read from the parameter", self.sliced)?;
+        }
+        if self.across > 0 {
+            write!(f, "; {} transfers of rows moved to another iteration", self.across)?;
+        }
         if !self.states.is_empty() {
             write!(f, "; in host memory from now on, as the entry's signature says: {}", self.states.join("; "))?;
         }
@@ -171,6 +188,18 @@ pub(super) fn search(module: &Module, cx: &PassCx, search: Search) -> Option<Tri
         return None;
     }
     let mut best: Option<Trial> = None;
+    // What costs nothing goes first.
+    let mut base = module.clone();
+    let (mut early, mut sliced) = (0, 0);
+    if search.fuse {
+        early = reschedule(&mut base);
+        sliced = slice_invariants(&mut base);
+        if !is_well_formed(&base) {
+            (base, early, sliced) = (module.clone(), 0, 0);
+        }
+    }
+    let original = module;
+    let module = &base;
     let mut ways = vec![State::default()];
     if search.updates {
         ways.push(State { sink: true, ..State::default() });
@@ -183,8 +212,9 @@ pub(super) fn search(module: &Module, cx: &PassCx, search: Search) -> Option<Tri
     }
     // The least bytes without state in host memory; how many sets of such states made the program fit.
     let (mut lowest, mut enough) = (before.device, 0);
+    let most = ways.iter().map(|s| s.bytes).max().unwrap_or(0);
     for state in &ways {
-        let too_few = lowest.saturating_sub(state.bytes) > cx.memory.get();
+        let too_few = lowest.saturating_sub(state.bytes) > cx.memory.get() && state.bytes < most;
         if !state.host.is_empty() && (too_few || enough == ENOUGH) {
             continue;
         }
@@ -192,7 +222,17 @@ pub(super) fn search(module: &Module, cx: &PassCx, search: Search) -> Option<Tri
             if sink_all && !search.fuse {
                 continue;
             }
-            let mut tried = Tried { base: module, state, link: None, sink_all, search, cx, seen: FxHashMap::default() };
+            let mut tried = Tried {
+                original,
+                base: module,
+                free: (early, sliced),
+                state,
+                link: None,
+                sink_all,
+                search,
+                cx,
+                seen: FxHashMap::default(),
+            };
             let mut fits = false;
             for &link in &links {
                 tried.link = link;
@@ -211,7 +251,10 @@ pub(super) fn search(module: &Module, cx: &PassCx, search: Search) -> Option<Tri
 }
 
 struct Tried<'a> {
+    original: &'a Module,
     base: &'a Module,
+    /// What was done in `base` already.
+    free: (usize, usize),
     state: &'a State,
     link: Option<f64>,
     sink_all: bool,
@@ -248,32 +291,44 @@ impl Tried<'_> {
                 return Some(device);
             }
             let Some((rewritten, stacks)) = recompute_stack::carry_out(self.base, prepared, &choices) else { continue };
-            let done = Done { stacks, ..Done::default() };
-            let trial = self.finish(rewritten, done);
-            let device = trial.device;
+            let done = Done { stacks, early: self.free.0, sliced: self.free.1, ..Done::default() };
+            let trials = self.finish(rewritten, done);
+            let device = trials.iter().map(|t| t.device).min()?;
             self.seen.insert(choices, device);
-            if best.as_ref().is_none_or(|b| better(&trial, b, self.cx)) && is_well_formed(&trial.module) {
-                *best = Some(trial);
+            for trial in trials {
+                if best.as_ref().is_none_or(|b| better(&trial, b, self.cx)) && is_well_formed(&trial.module) {
+                    *best = Some(trial);
+                }
             }
             return Some(device);
         }
         None
     }
 
-    fn finish(&self, mut module: Module, mut done: Done) -> Trial {
+    /// The rewritten program, and the same with its transfers of rows at better times.
+    fn finish(&self, mut module: Module, mut done: Done) -> Vec<Trial> {
         // After the stacks: what is made again in the loop reads weights, and must read them before their update.
         if self.state.sink {
             done.updates = sink_hosted(&mut module, &self.state.host);
         }
         if !self.state.host.is_empty() {
             host_in_entry(&mut module, &self.state.host);
-            done.states = moved(self.base, &module);
+            done.states = moved(self.original, &module);
         }
         if self.search.fuse {
             done.invariants = sink_invariants(&mut module, !self.sink_all);
             done.fused = fuse_again(&mut module);
         }
-        measure(module, done, self.cx)
+        let mut trials = Vec::new();
+        if !self.state.host.is_empty() || done.stacks.host > 0 {
+            let mut pipelined = module.clone();
+            let across = pipeline_rows(&mut pipelined, &self.cx.machine);
+            if across > 0 {
+                trials.push(measure(pipelined, Done { across, ..done.clone() }, self.cx));
+            }
+        }
+        trials.push(measure(module, done, self.cx));
+        trials
     }
 }
 

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::analysis::loops::{Kind, Loop, Rows};
+use crate::analysis::loops::{Element, Kind, Loop, Rows};
 use crate::ir::{
     ArrayShape, Async, Binary, Computation, CustomCall, Dim, HOST, Insertion, InstrId, Instruction, Literal, LiteralValue, Module, Op,
     Primitive, Shape, ShapeId,
@@ -187,29 +187,52 @@ pub(super) fn row_number(
     inserted: &mut Vec<Insertion>,
     taken: &mut Taken,
 ) -> Option<InstrId> {
-    let n = consumer.elements.iter().position(|e| e.kind == (Kind::Linear { start: Some(0), step: 1 }))?;
-    let shape = module.instr(consumer.elements[n].initial).shape;
-    if module.shapes.array(shape)?.element.known() != Some(Primitive::S32) {
-        return None;
-    }
-    let at = top(module, consumer);
-    let take = define_take(module, &loop_handle(consumer), n, shape, taken);
-    inserted.push(Insertion { position: at, instr: take });
-    match row {
-        (1, 0) => Some(take),
-        (-1, offset) => {
-            let bytes = i32::try_from(offset).ok()?.to_le_bytes();
-            let literal = Literal { shape, value: LiteralValue::Dense(Box::new(bytes)) };
-            let mut builder = FusedBuilder::new("fused_subtract", taken);
-            let inner = builder.parameter(module, take, taken);
-            let name = Module::fresh_name("constant", taken);
-            let last = builder.push(module, Instruction::new(name, shape, Op::Constant(Box::new(literal)), []));
-            let name = Module::fresh_name("subtract", taken);
-            let root = builder.push(module, Instruction::new(name, shape, Op::Binary(Binary::Subtract), [last, inner]));
-            let fusion = builder.finish(module, &[root], "loop_subtract_fusion", taken);
-            inserted.push(Insertion { position: at, instr: fusion });
-            Some(fusion)
-        }
-        _ => None,
-    }
+    if row == (1, 0) { counter(module, consumer, inserted, taken) } else { iteration_number(module, consumer, row, inserted, taken) }
+}
+
+/// A take of the counter, at the top of the body.
+fn counter(module: &mut Module, this: &Loop, inserted: &mut Vec<Insertion>, taken: &mut Taken) -> Option<InstrId> {
+    let is_s32 = |shape: ShapeId| module.shapes.array(shape).is_some_and(|a| a.element.known() == Some(Primitive::S32));
+    let counts = |e: &Element| e.kind == (Kind::Linear { start: Some(0), step: 1 }) && is_s32(module.instr(e.initial).shape);
+    let n = this.elements.iter().position(counts)?;
+    let take = define_take(module, &loop_handle(this), n, module.instr(this.elements[n].initial).shape, taken);
+    inserted.push(Insertion { position: top(module, this), instr: take });
+    Some(take)
+}
+
+/// The same in a buffer of its own, which the counter's increment leaves alone.
+pub(super) fn iteration_number(
+    module: &mut Module,
+    this: &Loop,
+    (scale, offset): (i64, i64),
+    inserted: &mut Vec<Insertion>,
+    taken: &mut Taken,
+) -> Option<InstrId> {
+    let (op, name) = match scale {
+        1 => (Binary::Add, "add"),
+        -1 => (Binary::Subtract, "subtract"),
+        _ => return None,
+    };
+    let bytes = i32::try_from(offset).ok()?.to_le_bytes();
+    let take = counter(module, this, inserted, taken)?;
+    let shape = module.instr(take).shape;
+    let literal = Literal { shape, value: LiteralValue::Dense(Box::new(bytes)) };
+    let mut builder = FusedBuilder::new(&format!("fused_{name}"), taken);
+    let inner = builder.parameter(module, take, taken);
+    let constant = Module::fresh_name("constant", taken);
+    let constant = builder.push(module, Instruction::new(constant, shape, Op::Constant(Box::new(literal)), []));
+    let root = Module::fresh_name(name, taken);
+    let root = builder.push(module, Instruction::new(root, shape, Op::Binary(op), [constant, inner]));
+    let fusion = builder.finish(module, &[root], &format!("loop_{name}_fusion"), taken);
+    inserted.push(Insertion { position: top(module, this), instr: fusion });
+    Some(fusion)
+}
+
+/// A number, as an instruction that stands nowhere yet.
+pub(super) fn scalar_constant(module: &mut Module, number: i64, taken: &mut Taken) -> InstrId {
+    let shape = module.shapes.intern(Shape::Array(ArrayShape::new(Primitive::S32, &[])));
+    let bytes = i32::try_from(number).expect("rows are counted in 32 bits").to_le_bytes();
+    let literal = Literal { shape, value: LiteralValue::Dense(Box::new(bytes)) };
+    let name = Module::fresh_name("constant", taken);
+    module.define(Instruction::new(name, shape, Op::Constant(Box::new(literal)), []))
 }

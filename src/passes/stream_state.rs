@@ -95,7 +95,7 @@ fn entry_state(module: &Module, users: &Users, number: i64, parameter: InstrId) 
         && matches!(module.instr(root).op, Op::Tuple)
         && alias.index.is_empty()
         && made == update
-        && users.users(replaced) == [root]
+        && users.users(replaced).contains(&root)
         && module.instr(replaced).shape == shape
         && module.instr(root).operands.iter().filter(|&&o| o == replaced).count() == 1;
     ok.then(|| Entry { number, bytes: module.shapes.byte_size(shape), parameter, update, replaced, output })

@@ -1,8 +1,9 @@
-//! Many walks of annealing: first independent ones from roundings of the relaxation, then ever more from the best few.
+//! Many walks of annealing: first independent ones from roundings of the relaxation, then ever more from the best few, which are polished now and then.
 
 use super::anneal::{Walk, anneal};
 use super::lp::Outcome;
 use super::net::Net;
+use super::polish::polish;
 use super::retention::Retention;
 use super::walk::Pair;
 
@@ -22,10 +23,17 @@ const COOLED: f64 = 0.06;
 /// States that are walked from.
 const POOL: usize = 3;
 
+/// Rounds between two polishings of these.
+const POLISHED: usize = 3;
+/// Moves of polishing, in parts of the moves of a walk.
+const POLISH_MOVES: u64 = 4;
+
 /// The cheapest state found by so many rounds of two walks, one a core; ends early at a state that costs no more than `bound`.
 pub fn walks(net: &Net, relaxed: &Retention, outcome: &Outcome, bound: i64, rounds: usize, moves: u64) -> Option<Found> {
     let recompute: i64 = net.cost.iter().flatten().sum();
     let mut pool: Vec<Found> = Vec::new();
+    let mut minima: Vec<Found> = Vec::new();
+    let polish_moves = usize::try_from(moves * POLISH_MOVES).unwrap_or(usize::MAX);
     for round in 0..rounds {
         let walk = |lane: usize| {
             let number = 2 * round + lane;
@@ -54,6 +62,21 @@ pub fn walks(net: &Net, relaxed: &Retention, outcome: &Outcome, bound: i64, roun
         }
         pool.sort_unstable();
         pool.truncate(POOL);
+        if round % POLISHED == POLISHED - 1 || round + 1 == rounds {
+            let polished = |n: usize| {
+                let members = pool.iter().skip(n).step_by(2);
+                members.map(|m| if minima.contains(m) { m.clone() } else { polish(net, &m.1, polish_moves) }).collect::<Vec<Found>>()
+            };
+            pool = std::thread::scope(|scope| {
+                let other = scope.spawn(|| polished(1));
+                let mut all = polished(0);
+                all.extend(other.join().unwrap_or_default());
+                all
+            });
+            pool.sort_unstable();
+            pool.dedup();
+            minima.clone_from(&pool);
+        }
         if pool.first().is_some_and(|b| b.0 <= bound) {
             break;
         }

@@ -108,14 +108,49 @@ fn recompute(state: &State<'_>, v: ValueIndex, after: Instant, needed_at: Instan
     if !possible {
         return None;
     }
-    let Chain { made, mut reads, .. } = chain;
+    let Chain { made, reads, .. } = chain;
+    Some(made_again(state, v, after, needed_at, made, reads))
+}
+
+/// Made again by the given chain, if all that it reads is there at that step or can be kept until then.
+pub(super) fn remake(state: &State<'_>, v: ValueIndex, chain: &[ValueIndex], needed_at: Instant) -> Option<Proposal> {
+    let value = &state.problem.values[v as usize];
+    let after = state.use_before(v, needed_at);
+    if !value.movable || after + 1 >= needed_at || state.decided(v, needed_at) {
+        return None;
+    }
+    let mut reads = Vec::new();
+    for (n, &made) in chain.iter().enumerate() {
+        let recipe = state.problem.values[made as usize].recipe.as_ref().filter(|r| needed_at <= r.valid_to)?;
+        if !state.same_frame(made, v) {
+            return None;
+        }
+        for &input in recipe.inputs.iter().filter(|i| !chain[..n].contains(i)) {
+            let there = state.resident(input, needed_at) && !state.needs_at(input, v, needed_at);
+            if !there && !(state.same_frame(input, v) && state.extendable(input, needed_at)) {
+                return None;
+            }
+            reads.push(input);
+        }
+    }
+    Some(made_again(state, v, after, needed_at, chain.to_vec(), reads))
+}
+
+fn made_again(
+    state: &State<'_>,
+    v: ValueIndex,
+    after: Instant,
+    needed_at: Instant,
+    made: Vec<ValueIndex>,
+    mut reads: Vec<ValueIndex>,
+) -> Proposal {
     reads.sort_unstable();
     reads.dedup();
     let values = &state.problem.values;
     let cost = made.iter().filter_map(|&m| values[m as usize].recipe.as_ref()).map(|r| r.time).sum();
     let transient = made[..made.len() - 1].iter().map(|&m| values[m as usize].bytes).sum();
     let choice = Choice { value: v, after, needed_at, how: How::Recomputed { chain: made }, cost };
-    Some(Proposal { choice, out_begin: None, back_begin: None, reads, transient })
+    Proposal { choice, out_begin: None, back_begin: None, reads, transient }
 }
 
 struct Chain<'s, 'p> {

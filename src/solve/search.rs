@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use super::propose::proposals;
+use super::propose::{proposals, remake};
 use super::state::{Proposal, State, Ways};
 use crate::problem::{How, Instant, Problem, Solution, ValueIndex};
 use crate::units::{Bytes, Nanos};
@@ -32,6 +32,19 @@ pub struct Found {
 /// Steps that a search looks at before it takes what it has: some seconds.
 pub const WORK: u64 = 600_000_000;
 
+/// A way to have a value after a gap that the search would not think of: other values come back from the host first, and it is made from them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The value.
+    pub value: ValueIndex,
+    /// The use after the gap.
+    pub needed_at: Instant,
+    /// What is made again, in order of birth; the value is last, or does not stand here and is itself fetched.
+    pub chain: Vec<ValueIndex>,
+    /// What comes back from the host for it.
+    pub fetched: Vec<ValueIndex>,
+}
+
 /// Solves a problem. Where the budget cannot be met, the result is the lowest peak that was found.
 pub fn search(problem: &Problem, ways: Ways) -> Found {
     search_within(problem, ways, WORK)
@@ -39,10 +52,16 @@ pub fn search(problem: &Problem, ways: Ways) -> Found {
 
 /// The same with a limit on its work. A search that has spent it goes on by the scores it has, and exchanges nothing any more.
 pub fn search_within(problem: &Problem, ways: Ways, limit: u64) -> Found {
+    search_with(problem, ways, limit, &|_, _| Vec::new())
+}
+
+/// [`search_within`], and then what `offers` has for the gaps that cost most; an offer is taken only where the whole becomes cheaper by it.
+pub fn search_with(problem: &Problem, ways: Ways, limit: u64, offers: &dyn Fn(ValueIndex, Instant) -> Vec<Offer>) -> Found {
     let mut state = State::new(problem, ways);
     greedy(&mut state, limit);
-    trim(&mut state);
+    trim(&mut state, limit);
     exchange(&mut state, limit);
+    take_offers(&mut state, limit + limit / 4, offers);
     let (peak, at) = state.peak();
     Found { solution: state.solution(), peak, at, total: state.total(), cost: state.cost(), work: state.work() }
 }
@@ -75,6 +94,9 @@ impl Eq for Entry {}
 
 /// The best proposal of a gap with its score: nanoseconds lost for a byte and step above the budget.
 fn best(state: &State<'_>, value: ValueIndex, needed_at: Instant) -> Option<(f64, Proposal)> {
+    if !state.too_full(state.use_before(value, needed_at), needed_at) {
+        return None;
+    }
     let scored = proposals(state, value, needed_at).into_iter().filter_map(|p| {
         let relief = state.relief(&p);
         (relief > 0).then(|| ((p.choice.cost.as_f64() + 1.0) / relief as f64, p))
@@ -133,12 +155,15 @@ fn drain(state: &mut State<'_>, queue: &mut BinaryHeap<Entry>, lowest: &mut (Byt
 }
 
 /// Takes back what is not needed any more, the dearest first.
-fn trim(state: &mut State<'_>) {
+fn trim(state: &mut State<'_>, limit: u64) {
     let mut by_cost: Vec<(ValueIndex, Instant, Nanos)> =
         state.made.iter().map(|p| (p.choice.value, p.choice.needed_at, p.choice.cost)).collect();
     by_cost.sort_by_key(|&(value, needed_at, cost)| (std::cmp::Reverse(cost), needed_at, value));
     let allowed = (state.excess(), state.peak().0);
     for (value, needed_at, _) in by_cost {
+        if state.work() > 2 * limit {
+            return;
+        }
         let Some(n) = find(state, value, needed_at) else { continue };
         let Some(members) = state.dependents(n) else { continue };
         let undone = state.undo_all(&members);
@@ -176,7 +201,7 @@ fn exchange(state: &mut State<'_>, limit: u64) {
             let mut trial = state.clone();
             trial.undo_all(&members);
             greedy(&mut trial, limit);
-            trim(&mut trial);
+            trim(&mut trial, limit);
             if trial.excess() == 0 && trial.cost() < state.cost() {
                 *state = trial;
             }
@@ -185,6 +210,64 @@ fn exchange(state: &mut State<'_>, limit: u64) {
             return;
         }
     }
+}
+
+/// Puts what is offered for the dearest gaps in place of what was chosen, where that pays.
+fn take_offers(state: &mut State<'_>, limit: u64, offers: &dyn Fn(ValueIndex, Instant) -> Vec<Offer>) {
+    const TRIES: usize = 48;
+    const EACH: usize = 4;
+    if state.excess() > 0 {
+        return;
+    }
+    let mut dear: Vec<(Nanos, ValueIndex, Instant)> =
+        state.made.iter().map(|p| (p.choice.cost, p.choice.value, p.choice.needed_at)).collect();
+    dear.sort_by_key(|&(cost, value, needed_at)| (std::cmp::Reverse(cost), needed_at, value));
+    for (_, value, needed_at) in dear.into_iter().take(TRIES) {
+        for offer in offers(value, needed_at).iter().take(EACH) {
+            let Some(members) = find(state, value, needed_at).and_then(|n| state.dependents(n)) else { break };
+            if state.work() > limit {
+                return;
+            }
+            let mut trial = state.clone();
+            trial.undo_all(&members);
+            if !take(&mut trial, offer) {
+                continue;
+            }
+            greedy(&mut trial, limit);
+            trim(&mut trial, limit);
+            if trial.excess() == 0 && trial.cost() < state.cost() {
+                *state = trial;
+            }
+        }
+    }
+}
+
+/// Carries an offer out: first what comes back, then what is made. Whether all of it could be done.
+fn take(state: &mut State<'_>, offer: &Offer) -> bool {
+    let at = offer.needed_at;
+    let ways = state.ways;
+    if offer.chain.last() != Some(&offer.value) || !ways.recompute || (!ways.offload && !offer.fetched.is_empty()) {
+        return false;
+    }
+    let mut held = Vec::new();
+    for &v in &offer.fetched {
+        if state.resident(v, at) {
+            continue;
+        }
+        if !state.hold_to(v, at) {
+            return false;
+        }
+        held.push(v);
+        let back = proposals(state, v, at).into_iter().filter(|p| matches!(p.choice.how, How::Host { .. })).min_by_key(|p| p.choice.cost);
+        let Some(back) = back else { return false };
+        state.make(back);
+    }
+    let Some(made) = remake(state, offer.value, &offer.chain, at) else { return false };
+    state.make(made);
+    for v in held {
+        state.unread_at(v, at);
+    }
+    true
 }
 
 /// Where a value is made again twice, for a chain and later for itself: makes it once, at the chain, and keeps it.

@@ -36,6 +36,34 @@ pub(super) struct Proposal {
     pub transient: Bytes,
 }
 
+/// A choice, as far as it says where its value is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Passed {
+    after: Instant,
+    needed_at: Instant,
+    /// The steps at which the value takes no device memory.
+    absent: (Instant, Instant),
+    /// When its copy to the host is there, if it makes one.
+    sent: Option<Instant>,
+}
+
+impl Passed {
+    fn of(choice: &Choice, problem: &Problem) -> Self {
+        let sent = match choice.how {
+            How::Host { sent, .. } => sent.map(|s| s.done),
+            How::Recomputed { .. } => None,
+        };
+        Self { after: choice.after, needed_at: choice.needed_at, absent: choice.absent(problem), sent }
+    }
+}
+
+/// Steps of which the least and the most are known.
+const BLOCK: usize = 64;
+
+fn extremes(steps: &[u64]) -> (u64, u64) {
+    steps.iter().fold((u64::MAX, 0), |(least, most), &s| (least.min(s), most.max(s)))
+}
+
 /// A partial solution.
 #[derive(Clone)]
 pub(super) struct State<'p> {
@@ -43,6 +71,10 @@ pub(super) struct State<'p> {
     pub ways: Ways,
     /// Device bytes at each step.
     pub usage: Vec<u64>,
+    /// The least and the most of each [`BLOCK`] of steps.
+    extremes: Vec<(u64, u64)>,
+    /// Bytes above the device budget, summed over the steps.
+    above: u128,
     /// Host bytes at each step; empty where nobody limits both together.
     pub hosted: Vec<u64>,
     /// When each step begins if nothing stalls; one more for the end.
@@ -52,6 +84,8 @@ pub(super) struct State<'p> {
     /// Steps of each frame, ascending.
     frames: Vec<Vec<Instant>>,
     pub made: Vec<Proposal>,
+    /// The same for each value.
+    passed: Vec<Vec<Passed>>,
     pub out: Slots,
     pub back: Slots,
     /// Host bytes taken.
@@ -82,9 +116,13 @@ impl<'p> State<'p> {
             frames.resize_with(frames.len().max(frame + 1), Vec::new);
             frames[frame].push(at);
         }
+        let budget = problem.device_memory.get();
         Self {
             problem,
             ways,
+            extremes: usage.chunks(BLOCK).map(extremes).collect(),
+            above: usage.iter().map(|&u| u128::from(u.saturating_sub(budget))).sum(),
+            passed: vec![Vec::new(); problem.values.len()],
             usage,
             hosted,
             begin,
@@ -135,20 +173,14 @@ impl<'p> State<'p> {
         let uses = &self.uses[v as usize];
         uses[..uses.partition_point(|&u| u < at)].last().copied().unwrap_or(self.problem.values[v as usize].born)
     }
-    /// The choice under which a value is absent at a step.
-    pub(super) fn absence(&self, v: ValueIndex, at: Instant) -> Option<&Choice> {
-        let covers = |c: &&Choice| {
-            c.value == v && {
-                let (from, to) = c.absent(self.problem);
-                (from..to).contains(&at)
-            }
-        };
-        self.made.iter().map(|p| &p.choice).find(covers)
+    /// Whether a choice has a value elsewhere at a step.
+    fn absent(&self, v: ValueIndex, at: Instant) -> bool {
+        self.passed[v as usize].iter().any(|p| (p.absent.0..p.absent.1).contains(&at))
     }
     /// Whether a value can be read at a step without any change.
     pub(super) fn resident(&self, v: ValueIndex, at: Instant) -> bool {
         let value = &self.problem.values[v as usize];
-        (value.born..=self.last_use(v)).contains(&at) && at <= value.valid_to && self.absence(v, at).is_none()
+        (value.born..=self.last_use(v)).contains(&at) && at <= value.valid_to && !self.absent(v, at)
     }
     /// Whether a value still lies in device memory just after its last use, and could be kept for a read at `at`.
     pub(super) fn extendable(&self, v: ValueIndex, at: Instant) -> bool {
@@ -157,11 +189,11 @@ impl<'p> State<'p> {
     }
     /// Whether a choice was already made for the gap that ends at `needed_at`.
     pub(super) fn decided(&self, v: ValueIndex, needed_at: Instant) -> bool {
-        self.made.iter().any(|p| p.choice.value == v && p.choice.after < needed_at && needed_at <= p.choice.needed_at)
+        self.passed[v as usize].iter().any(|p| p.after < needed_at && needed_at <= p.needed_at)
     }
     /// Whether an earlier choice leaves a copy of a value on the host by `at`.
     pub(super) fn on_host(&self, v: ValueIndex, at: Instant) -> bool {
-        self.made.iter().any(|p| p.choice.value == v && matches!(p.choice.how, How::Host { sent: Some(s), .. } if s.done <= at))
+        self.passed[v as usize].iter().any(|p| p.sent.is_some_and(|done| done <= at))
     }
     /// What this state and its copies have cost so far, in steps looked at. It grows alike on every machine, so a search may stop by it.
     pub(super) fn work(&self) -> u64 {
@@ -173,11 +205,9 @@ impl<'p> State<'p> {
 
     /// Bytes above the budget, and above that of device and host together, summed over all steps.
     pub(super) fn excess(&self) -> u128 {
-        self.spend(self.usage.len());
-        let (budget, total) = (self.problem.device_memory.get(), self.problem.total_memory.get());
-        let device: u128 = self.usage.iter().map(|&u| u128::from(u.saturating_sub(budget))).sum();
+        let total = self.problem.total_memory.get();
         let both: u128 = self.usage.iter().zip(&self.hosted).map(|(&u, &h)| u128::from((u + h).saturating_sub(total))).sum();
-        device + both
+        self.above + both
     }
     /// The most of device and host memory together; 0 where nobody limits it.
     pub(super) fn total(&self) -> Bytes {
@@ -199,37 +229,70 @@ impl<'p> State<'p> {
         let bytes = self.problem.values[proposal.choice.value as usize].bytes.get();
         let (from, to) = proposal.choice.absent(self.problem);
         let needed_at = proposal.choice.needed_at;
-        let mut kept: Vec<(Instant, u64)> =
+        let kept: Vec<(Instant, u64)> =
             self.extensions(proposal).map(|(v, from)| (from, self.problem.values[v as usize].bytes.get())).collect();
-        kept.sort_unstable();
-        let total = self.problem.total_memory.get();
-        let [early, late] = if self.hosted.is_empty() { [(0, 0); 2] } else { self.newly_hosted(proposal) };
-        let first = kept.first().map_or(from, |k| k.0.min(from));
-        let first = if early.0 < early.1 { first.min(early.0) } else { first };
-        self.spend((needed_at + 1 - first) as usize);
-        // Between two of these steps a proposal changes every step alike.
-        let mut cuts = vec![first, from, to, needed_at, needed_at + 1, early.0, early.1, late.0, late.1];
-        cuts.extend(kept.iter().map(|k| k.0));
-        cuts.retain(|c| (first..=needed_at + 1).contains(c));
-        cuts.sort_unstable();
-        cuts.dedup();
+        let first = kept.iter().map(|k| k.0).min().unwrap_or(from).min(from);
+        if !self.hosted.is_empty() {
+            return self.relief_of_both(proposal, &kept, first);
+        }
+        let more: u64 = kept.iter().map(|k| k.1).sum::<u64>() + proposal.transient.get();
         let mut relief = 0i128;
-        let mut more = 0u64;
-        let mut coming = kept.iter().peekable();
-        for piece in cuts.windows(2) {
-            let (at, end) = (piece[0], piece[1]);
-            while let Some(k) = coming.next_if(|k| k.0 <= at) {
-                more += k.1;
+        let (first, end) = (first as usize, needed_at as usize + 1);
+        for block in first / BLOCK..=(end - 1) / BLOCK {
+            self.spend(1);
+            let (least, most) = self.extremes[block];
+            if most + more <= budget {
+                continue;
             }
-            let less = if (from..to).contains(&at) { bytes } else { 0 };
-            let more = if at == needed_at { more + proposal.transient.get() } else { more };
-            let usage = &self.usage[at as usize..end as usize];
-            relief += change(usage.iter().map(|&u| (u, u.saturating_sub(less) + more)), budget);
-            if !self.hosted.is_empty() {
-                let newly = if (early.0..early.1).contains(&at) || (late.0..late.1).contains(&at) { bytes } else { 0 };
-                let both = usage.iter().zip(&self.hosted[at as usize..end as usize]);
-                relief += change(both.map(|(&u, &h)| (u + h, u.saturating_sub(less) + more + h + newly)), total);
+            let (start, stop) = (first.max(block * BLOCK), end.min((block + 1) * BLOCK));
+            // Above the budget throughout, before and after: every step changes alike.
+            let within = from as usize <= start && stop <= to as usize && stop <= needed_at as usize;
+            if within && least >= budget + bytes && !kept.iter().any(|k| k.0 as usize > start && (k.0 as usize) < stop) {
+                let held: u64 = kept.iter().filter(|k| k.0 as usize <= start).map(|k| k.1).sum();
+                relief += (i128::from(bytes) - i128::from(held)) * (stop - start) as i128;
+                continue;
             }
+            self.spend(stop - start);
+            for (at, &before) in (0u32..).skip(start).zip(&self.usage[start..stop]) {
+                let mut after = before;
+                if (from..to).contains(&at) {
+                    after = after.saturating_sub(bytes);
+                }
+                after += kept.iter().filter(|k| k.0 <= at).map(|k| k.1).sum::<u64>();
+                if at == needed_at {
+                    after += proposal.transient.get();
+                }
+                relief += i128::from(before.saturating_sub(budget)) - i128::from(after.saturating_sub(budget));
+            }
+        }
+        relief
+    }
+
+    /// [`State::relief`] where device and host memory are limited together.
+    fn relief_of_both(&self, proposal: &Proposal, kept: &[(Instant, u64)], first: Instant) -> i128 {
+        let (budget, total) = (self.problem.device_memory.get(), self.problem.total_memory.get());
+        let bytes = self.problem.values[proposal.choice.value as usize].bytes.get();
+        let (from, to) = proposal.choice.absent(self.problem);
+        let needed_at = proposal.choice.needed_at;
+        let [early, late] = self.newly_hosted(proposal);
+        let first = if early.0 < early.1 { first.min(early.0) } else { first };
+        self.spend((needed_at + 1 - first.min(needed_at)) as usize);
+        let mut relief = 0i128;
+        for at in first..=needed_at {
+            let before = self.usage[at as usize];
+            let mut after = before;
+            if (from..to).contains(&at) {
+                after = after.saturating_sub(bytes);
+            }
+            after += kept.iter().filter(|k| k.0 <= at).map(|k| k.1).sum::<u64>();
+            if at == needed_at {
+                after += proposal.transient.get();
+            }
+            relief += i128::from(before.saturating_sub(budget)) - i128::from(after.saturating_sub(budget));
+            let hosted = self.hosted[at as usize];
+            let newly = (early.0..early.1).contains(&at) || (late.0..late.1).contains(&at);
+            let (before, after) = (before + hosted, after + hosted + if newly { bytes } else { 0 });
+            relief += i128::from(before.saturating_sub(total)) - i128::from(after.saturating_sub(total));
         }
         relief
     }
@@ -270,12 +333,18 @@ impl<'p> State<'p> {
             uses.insert(at, needed_at);
         }
         self.shift(&proposal, true);
+        self.passed[proposal.choice.value as usize].push(Passed::of(&proposal.choice, self.problem));
         self.made.push(proposal);
     }
 
     /// Takes the `n`-th choice back; its later ones move up by one.
     pub(super) fn undo(&mut self, n: usize) -> Proposal {
         let proposal = self.made.remove(n);
+        let gone = Passed::of(&proposal.choice, self.problem);
+        let passed = &mut self.passed[proposal.choice.value as usize];
+        if let Some(at) = passed.iter().position(|p| *p == gone) {
+            passed.remove(at);
+        }
         let needed_at = proposal.choice.needed_at;
         self.shift(&proposal, false);
         for &v in &proposal.reads {
@@ -296,6 +365,16 @@ impl<'p> State<'p> {
         let uses = &mut self.uses[v as usize];
         let n = uses.partition_point(|&u| u <= at);
         uses.insert(n, at);
+    }
+    /// Keeps a value from its last use until a step, which reads it from now on; whether that can be. Nothing where it has a use there.
+    pub(super) fn hold_to(&mut self, v: ValueIndex, at: Instant) -> bool {
+        if self.extendable(v, at) {
+            self.add(self.last_use(v) + 1, at + 1, self.problem.values[v as usize].bytes, true);
+        } else if self.last_use(v) < at || self.problem.values[v as usize].valid_to < at {
+            return false;
+        }
+        self.read_at(v, at);
+        true
     }
     /// Takes away what [`State::read_at`] added.
     pub(super) fn unread_at(&mut self, v: ValueIndex, at: Instant) {
@@ -376,9 +455,28 @@ impl<'p> State<'p> {
     }
 
     fn add(&mut self, from: Instant, to: Instant, bytes: Bytes, more: bool) {
-        for used in &mut self.usage[from as usize..to.max(from) as usize] {
-            *used = if more { *used + bytes.get() } else { used.saturating_sub(bytes.get()) };
+        let (from, to) = (from as usize, to.max(from) as usize);
+        if from == to || bytes.is_zero() {
+            return;
         }
+        self.spend(to - from);
+        let budget = self.problem.device_memory.get();
+        let above = |u: u64| u128::from(u.saturating_sub(budget));
+        for used in &mut self.usage[from..to] {
+            let before = above(*used);
+            *used = if more { *used + bytes.get() } else { used.saturating_sub(bytes.get()) };
+            self.above = self.above - before + above(*used);
+        }
+        for block in from / BLOCK..=(to - 1) / BLOCK {
+            let steps = &self.usage[block * BLOCK..self.usage.len().min((block + 1) * BLOCK)];
+            self.extremes[block] = extremes(steps);
+        }
+    }
+
+    /// Whether a step of `from..=to` is above the device budget, or nobody knows at once.
+    pub(super) fn too_full(&self, from: Instant, to: Instant) -> bool {
+        let budget = self.problem.device_memory.get();
+        !self.hosted.is_empty() || self.extremes[from as usize / BLOCK..=to as usize / BLOCK].iter().any(|e| e.1 > budget)
     }
 
     /// Whether making `reader` at a step needs `v` to be made there before it, by the choices so far.
@@ -412,19 +510,4 @@ impl<'p> State<'p> {
         }
         Solution { choices }
     }
-}
-
-/// How much less stands above a limit after than before, summed.
-fn change(steps: impl Iterator<Item = (u64, u64)>, limit: u64) -> i128 {
-    // Bytes of a step are far below 2⁶³ / steps, so pieces of the sum are made in machine words.
-    let mut sum = 0i128;
-    let mut part = 0i64;
-    for (n, (before, after)) in steps.enumerate() {
-        part = part.wrapping_add(before.saturating_sub(limit).cast_signed()).wrapping_sub(after.saturating_sub(limit).cast_signed());
-        if n % 1024 == 1023 {
-            sum += i128::from(part);
-            part = 0;
-        }
-    }
-    sum + i128::from(part)
 }

@@ -71,4 +71,48 @@ proptest! {
         }
         prop_assert_eq!(solve(&problem, quick()).solution, solved.solution);
     }
+
+    #[test]
+    fn offers_never_make_it_worse_and_give_solutions(problem in problem(), rate in 1u64..5) {
+        let link = Link { rate: BytesPerSec(rate * 500_000_000), latency: Nanos::ZERO };
+        let problem = Problem { links: Links { out: link, back: link }, host_memory: Bytes(100), ..problem };
+        let inputs = |v: ValueIndex| problem.values[v as usize].recipe.as_ref().map_or(Vec::new(), |r| r.inputs.clone());
+        // Each value from what comes back, and each with one of its inputs from what comes back for that.
+        let offers = |value: ValueIndex, needed_at: Instant| {
+            let offer = |chain: Vec<ValueIndex>, fetched: Vec<ValueIndex>| Offer { value, needed_at, chain, fetched };
+            let mut all = vec![offer(vec![value], inputs(value))];
+            for input in inputs(value) {
+                let others = inputs(value).into_iter().filter(|&i| i != input && !inputs(input).contains(&i));
+                all.push(offer(vec![input, value], inputs(input).into_iter().chain(others).collect()));
+            }
+            all
+        };
+        let plain = search(&problem, Ways::default());
+        let found = search_with(&problem, Ways::default(), WORK, &offers);
+        if plain.peak <= problem.device_memory {
+            prop_assert!(found.peak <= problem.device_memory && found.cost <= plain.cost);
+            let checked = check(&problem, &found.solution);
+            prop_assert!(checked.is_ok(), "{checked:?} of {:?}", found.solution);
+        }
+    }
+
+    #[test]
+    fn both_ways_together_are_never_worse_than_one(problem in problem(), rate in 1u64..5) {
+        let link = Link { rate: BytesPerSec(rate * 500_000_000), latency: Nanos::ZERO };
+        let problem = Problem { links: Links { out: link, back: link }, host_memory: Bytes(100), ..problem };
+        let with = |ways: Ways| {
+            let solved = solve(&problem, Effort { ways, ..quick() });
+            solved.fits(&problem).then(|| {
+                check(&problem, &solved.solution).expect("it is a solution");
+                assert!(solved.bound.cost <= solved.cost, "{:?} is no bound of {:?}", solved.bound.cost, solved.cost);
+                solved.cost
+            })
+        };
+        let both = with(Ways::default());
+        for single in [Ways { offload: false, ..Ways::default() }, Ways { recompute: false, ..Ways::default() }] {
+            if let Some(alone) = with(single) {
+                prop_assert!(both.is_some_and(|both| both <= alone), "{both:?} together, {alone:?} alone by {single:?}");
+            }
+        }
+    }
 }

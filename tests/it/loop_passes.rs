@@ -2,22 +2,27 @@
 
 use std::path::Path;
 
-use offc::driver::{RewriteOptions, Trouble, rewrite};
+use offc::driver::{RewriteOptions, Rewritten, Trouble, rewrite};
 use offc::interp::Array;
 use offc::ir::Module;
+use offc::pass::HostState;
 use offc::units::Bytes;
 
 use crate::filetests::files;
 use crate::interp::{arrays, corpus, module, planned};
 
 fn rewritten(module: &Module, memory: u64, passes: &str) -> Option<Module> {
+    with_state(module, memory, passes, None).map(|r| r.module)
+}
+
+fn with_state(module: &Module, memory: u64, passes: &str, host_state: Option<HostState>) -> Option<Rewritten> {
     let machine = offc::machine::preset("h100-sxm").expect("a preset");
     let pipeline = Some(passes.parse().expect("a pipeline"));
     match rewrite(
         module,
-        &RewriteOptions { machine, memory: Bytes(memory), host_memory: None, host_state: None, truth: None, xla_memory: None, pipeline },
+        &RewriteOptions { machine, memory: Bytes(memory), host_memory: None, host_state, truth: None, xla_memory: None, pipeline },
     ) {
-        Ok(result) => Some(result.module),
+        Ok(result) => Some(result),
         Err(Trouble::Infeasible(_)) => None,
         Err(trouble) => panic!("{}: {passes}: {trouble:?}", module.name),
     }
@@ -51,9 +56,18 @@ fn small_programs_compute_the_same_bits() {
         let text = std::fs::read(&path).expect("a readable file");
         let module = offc::text::parse(&text).expect("it parses").module;
         let expected = planned(&module, inputs(&module)).expect("the original runs").outputs;
-        for passes in
-            ["recompute-stack", "offload-stack", "recompute-stack{offload=true}", "sink-update", "loops", "fuse-again", "drop-carried"]
-        {
+        for passes in [
+            "recompute-stack",
+            "offload-stack",
+            "offload-stack,pipeline-rows",
+            "recompute-stack{offload=true}",
+            "sink-update",
+            "loops",
+            "fuse-again",
+            "reschedule",
+            "slice-invariant",
+            "drop-carried",
+        ] {
             let Some(result) = rewritten(&module, 1, passes) else { continue };
             let found = planned(&result, inputs(&module)).unwrap_or_else(|e| panic!("{name}: {passes}: {e:?}")).outputs;
             assert!(expected == found, "{name}: {passes}: an output differs");
@@ -70,10 +84,31 @@ fn tiny_steps_compute_the_same_bits_after_every_pass_at_the_lowest_budget() {
         let original = module(&folder, name);
         let inputs = || arrays(&folder, "gpt3_tiny_none.in.npz");
         let expected = planned(&original, inputs()).expect("the original runs").outputs;
-        for passes in ["recompute-stack", "offload-stack", "sink-update", "sink-invariant", "fuse-again", "loops"] {
+        for passes in ["recompute-stack", "offload-stack", "offload-stack,pipeline-rows", "sink-update", "fuse-again", "loops"] {
             let Some(result) = rewritten(&original, 1, passes) else { continue };
             let found = planned(&result, inputs()).unwrap_or_else(|e| panic!("{name}: {passes}: {e:?}")).outputs;
             assert!(expected == found, "{name}: {passes}: an output differs");
+        }
+    }
+}
+
+/// Rows of states cross the link in the iterations beside theirs: the first and the last, one alone, odd numbers.
+#[test]
+fn states_on_the_host_compute_the_same_bits() {
+    let text = std::fs::read_to_string("tests/filetests/rewrite/sink_update.hlo").expect("a readable file");
+    let text = text.replace(",8]", ",1024]").replace("[8]", "[1024]");
+    for trips in [1, 2, 3, 4, 7] {
+        let text = text.replace("[4,1024]", &format!("[{trips},1024]")).replace("constant(3)", &format!("constant({})", trips - 1));
+        let text = text.replace("constant(4)", &format!("constant({trips})")).replace("\"n\":\"4\"", &format!("\"n\":\"{trips}\""));
+        let module = offc::text::parse(text.as_bytes()).expect("it parses").module;
+        let expected = planned(&module, inputs(&module)).expect("the original runs").outputs;
+        for passes in ["loops", "loops,pipeline-rows", "loops,pipeline-rows,dce"] {
+            let result = with_state(&module, 1, passes, Some(HostState::Auto)).expect("no pass refuses");
+            let found = planned(&result.module, inputs(&module)).unwrap_or_else(|e| panic!("{trips} trips: {passes}: {e:?}")).outputs;
+            assert!(expected == found, "{trips} trips: {passes}: an output differs");
+            let crosses = result.log.entries.iter().any(|e| e.pass == "pipeline-rows" && e.changed);
+            // One row saves nothing on the host.
+            assert_eq!(crosses, passes != "loops" && trips > 1, "{trips} trips: {passes}");
         }
     }
 }
