@@ -7,8 +7,10 @@
 //! assert_eq!(failed.code, Code::Input);
 //! ```
 
+mod look;
 mod options;
 
+pub use look::{peak, peak_report, trace};
 pub use options::{OPTIONS_HELP, Options};
 
 use crate::diag::Diagnostic;
@@ -17,6 +19,7 @@ use crate::format::{self, Form};
 use crate::ir::Module;
 use crate::pass::{Infeasible, Pipeline};
 use crate::passes::passes;
+use crate::passes::remat_scan::saved;
 use crate::units::Bytes;
 
 /// What became of a module.
@@ -78,6 +81,15 @@ fn read(module: &[u8]) -> Result<format::Input, Failure> {
 /// # Errors
 /// See [`Code`]. With `best_effort` a budget below the floor is no error: the lowest peak that is found is planned for instead.
 pub fn rewrite(module: &[u8], options: &str) -> Result<Embedded, Failure> {
+    rewrite_with(module, None, options)
+}
+
+/// [`rewrite`] of a module before optimization, planned on `truth`: the same module as XLA compiled it, scheduled. The report of a module before
+/// optimization has the added key `saved`: what its loops save for each other afterwards ([`crate::passes::remat_scan::Saved`]).
+///
+/// # Errors
+/// As [`rewrite`]; [`Code::Options`] where `truth` is not well formed.
+pub fn rewrite_with(module: &[u8], truth: Option<&[u8]>, options: &str) -> Result<Embedded, Failure> {
     let options = Options::from_json(options).map_err(|m| failure(Code::Options, m))?;
     let machine = options.machine().map_err(|m| failure(Code::Options, m))?;
     let pipeline = options.passes.as_deref().map(str::parse::<Pipeline>).transpose();
@@ -86,9 +98,11 @@ pub fn rewrite(module: &[u8], options: &str) -> Result<Embedded, Failure> {
         passes(pipeline).map_err(|e| failure(Code::Options, format!("passes: {e}")))?;
     }
     let input = read(module)?;
+    let truth = truth.map(read).transpose().map_err(|f| failure(Code::Options, format!("the compiled form: {}", f.message)))?;
+    let truth = truth.map(|t| t.module);
     let xla_memory = options.xla_limit.then_some(machine.memory);
     let host_memory = options.host_memory.map(|b| b.0);
-    let wanted = RewriteOptions { machine, memory: options.memory.0, host_memory, host_state: None, truth: None, pipeline, xla_memory };
+    let wanted = RewriteOptions { machine, memory: options.memory.0, host_memory, host_state: None, truth, pipeline, xla_memory };
     let (done, wanted) = fit(&input.module, wanted, options.best_effort)?;
     let changed = done.log.entries.iter().any(|e| e.changed);
     let lowest = if options.floor { floor(&input.module, &wanted, &done) } else { None };
@@ -96,19 +110,27 @@ pub fn rewrite(module: &[u8], options: &str) -> Result<Embedded, Failure> {
     if wanted.memory != options.memory.0 {
         summary.floor = Some(summary.after.device);
     }
-    let report = report(&summary, options.memory.0)?;
+    let report = report(&summary, options.memory.0, &done.module)?;
     let module = changed.then(|| write(&done.module, &input.form)).transpose()?;
     Ok(Embedded { module, report })
 }
 
+/// How often a budget is raised to the floor that was found, which the next search may not find again.
+const RAISES: usize = 6;
+
 fn fit(module: &Module, wanted: RewriteOptions, best_effort: bool) -> Result<(driver::Rewritten, RewriteOptions), Failure> {
+    let raises = if best_effort { RAISES } else { 0 };
+    raised(module, wanted, raises)
+}
+
+fn raised(module: &Module, wanted: RewriteOptions, raises: usize) -> Result<(driver::Rewritten, RewriteOptions), Failure> {
     let trouble = match driver::rewrite(module, &wanted) {
         Ok(done) => return Ok((done, wanted)),
         Err(trouble) => trouble,
     };
     match trouble {
-        Trouble::Infeasible(Infeasible { floor, .. }) if best_effort && floor > wanted.memory => {
-            fit(module, RewriteOptions { memory: floor, ..wanted }, false)
+        Trouble::Infeasible(Infeasible { floor, .. }) if raises > 0 && floor > wanted.memory => {
+            raised(module, RewriteOptions { memory: floor, ..wanted }, raises - 1)
         }
         Trouble::Infeasible(infeasible) => Err(failure(Code::Infeasible, infeasible.to_string())),
         Trouble::Usage(message) => Err(failure(Code::Options, message)),
@@ -119,31 +141,20 @@ fn fit(module: &Module, wanted: RewriteOptions, best_effort: bool) -> Result<(dr
     }
 }
 
-fn report(summary: &Summary<'_>, asked: Bytes) -> Result<String, Failure> {
-    let broken = |e: serde_json::Error| failure(Code::Internal, format!("a report does not become JSON: {e}"));
+fn broken(e: serde_json::Error) -> Failure {
+    failure(Code::Internal, format!("a report does not become JSON: {e}"))
+}
+
+fn report(summary: &Summary<'_>, asked: Bytes, module: &Module) -> Result<String, Failure> {
     let mut value = serde_json::to_value(summary).map_err(broken)?;
     value["asked"] = asked.get().into();
     value["fits"] = (summary.after.device <= asked).into();
+    if !module.is_scheduled {
+        value["saved"] = serde_json::to_value(saved(module)).map_err(broken)?;
+    }
     serde_json::to_string(&value).map_err(broken)
 }
 
 fn write(module: &Module, form: &Form) -> Result<Vec<u8>, Failure> {
     format::write(module, form).map_err(|d| failure(Code::Internal, told(&d)))
-}
-
-/// The memory figures of a module, text or proto: JSON of [`crate::analysis::Memory`] with the added key `device`.
-///
-/// # Errors
-/// The module is not well formed.
-pub fn peak(module: &[u8]) -> Result<String, Failure> {
-    let input = read(module)?;
-    let errors = crate::verify::verify(&input.module);
-    if errors.iter().any(Diagnostic::is_error) {
-        return Err(failure(Code::Input, told(&errors)));
-    }
-    let memory = *crate::analysis::Analyses::new(&input.module).memory();
-    let broken = |e: serde_json::Error| failure(Code::Internal, format!("figures do not become JSON: {e}"));
-    let mut value = serde_json::to_value(memory).map_err(broken)?;
-    value["device"] = memory.device_bytes().into();
-    serde_json::to_string(&value).map_err(broken)
 }

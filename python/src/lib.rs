@@ -34,12 +34,13 @@ fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T, Failure> +
     }
 }
 
-/// rewrite(module: bytes, options: str) -> tuple[bytes | None, str]
+/// rewrite(module: bytes, options: str, truth: bytes | None = None) -> tuple[bytes | None, str]
 ///
-/// The module as the options (JSON) say, None if nothing changed, and the report as JSON.
+/// The module as the options (JSON) say, None if nothing changed, and the report as JSON. `truth` is the compiled form of a module before optimization.
 #[pyfunction]
-fn rewrite<'py>(py: Python<'py>, module: &[u8], options: &str) -> PyResult<(Option<Bound<'py, PyBytes>>, String)> {
-    let done = detached(py, || embed::rewrite(module, options))?;
+#[pyo3(signature = (module, options, truth = None))]
+fn rewrite<'py>(py: Python<'py>, module: &[u8], options: &str, truth: Option<&[u8]>) -> PyResult<(Option<Bound<'py, PyBytes>>, String)> {
+    let done = detached(py, || embed::rewrite_with(module, truth, options))?;
     Ok((done.module.map(|bytes| PyBytes::new(py, &bytes)), done.report))
 }
 
@@ -49,6 +50,22 @@ fn rewrite<'py>(py: Python<'py>, module: &[u8], options: &str) -> PyResult<(Opti
 #[pyfunction]
 fn peak(py: Python<'_>, module: &[u8]) -> PyResult<String> {
     detached(py, || embed::peak(module))
+}
+
+/// peak_report(module: bytes, options: str) -> str
+///
+/// What is alive at the peak and why, as JSON.
+#[pyfunction]
+fn peak_report(py: Python<'_>, module: &[u8], options: &str) -> PyResult<String> {
+    detached(py, || embed::peak_report(module, options))
+}
+
+/// trace(module: bytes, options: str) -> str
+///
+/// What happens when, as a trace for Perfetto.
+#[pyfunction]
+fn trace(py: Python<'_>, module: &[u8], options: &str) -> PyResult<String> {
+    detached(py, || embed::trace(module, options))
 }
 
 /// parse_size(text: str) -> int
@@ -75,6 +92,8 @@ fn _offc(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("InternalError", module.py().get_type::<InternalError>())?;
     module.add_function(wrap_pyfunction!(rewrite, module)?)?;
     module.add_function(wrap_pyfunction!(peak, module)?)?;
+    module.add_function(wrap_pyfunction!(peak_report, module)?)?;
+    module.add_function(wrap_pyfunction!(trace, module)?)?;
     module.add_function(wrap_pyfunction!(parse_size, module)?)?;
     module.add_function(wrap_pyfunction!(devices, module)?)
 }

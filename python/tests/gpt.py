@@ -6,7 +6,7 @@ import jax.numpy as jnp
 HEADS = 4
 
 
-def parameters(layers=4, width=128, vocabulary=256):
+def parameters(layers=3, width=64, vocabulary=256):
     keys = jax.random.split(jax.random.key(0), 5)
     shapes = {
         "embedding": (vocabulary, width),
@@ -18,7 +18,7 @@ def parameters(layers=4, width=128, vocabulary=256):
     return {name: 0.02 * jax.random.normal(key, shape) for key, (name, shape) in zip(keys, shapes.items())}
 
 
-def tokens(batch=8, length=129, vocabulary=256):
+def tokens(batch=4, length=65, vocabulary=256):
     return jax.random.randint(jax.random.key(1), (batch, length), 0, vocabulary)
 
 
@@ -54,8 +54,8 @@ def _loss(params, batch, key, scan):
     return -jnp.take_along_axis(logs, batch[:, 1:, None], -1).mean()
 
 
-def step(scan=False, dropout=False, accumulate=1):
-    """``(params, moments, batch, key) -> (params, moments, loss)``."""
+def step(scan=False, dropout=False, accumulate=1, sort=False):
+    """``(params, moments, batch, key) -> (params, moments, loss)``; ``sort`` puts a custom call (TopK) on the way."""
 
     def run(params, moments, batch, key):
         key = key if dropout else None
@@ -70,6 +70,9 @@ def step(scan=False, dropout=False, accumulate=1):
             zero = (jnp.float32(0), jax.tree.map(jnp.zeros_like, params))
             (loss, gradient), _ = jax.lax.scan(one, zero, parts)
             loss, gradient = loss / accumulate, jax.tree.map(lambda g: g / accumulate, gradient)
+        if sort:
+            largest = jax.lax.top_k(jnp.abs(gradient["embedding"]), 8)[0][:, -1:]
+            gradient = {**gradient, "embedding": jnp.clip(gradient["embedding"], -largest, largest)}
         moments = jax.tree.map(lambda m, g: 0.9 * m + g, moments, gradient)
         params = jax.tree.map(lambda p, m: p - 0.1 * m, params, moments)
         return params, moments, loss

@@ -44,7 +44,10 @@ mod estimate;
 mod graph;
 mod inline;
 mod pair;
+mod saved;
 mod sink;
+
+pub use saved::{Saved, saved};
 
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};

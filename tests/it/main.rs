@@ -9,6 +9,7 @@ mod cost;
 mod cuda;
 mod cuda_driver;
 mod cuda_ops;
+mod examples;
 mod filetests;
 mod interp;
 mod interp_equiv;

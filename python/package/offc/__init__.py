@@ -10,22 +10,27 @@ time, are computed again, or stay. ``offc.report()`` says what was done. Nothing
 """
 
 from ._hook import BudgetError, budget, install, uninstall
+from ._jit import jit
 from ._offc import BadModule, Infeasible, InternalError, __version__
 from ._report import Report, clear_reports, report, reports
 from ._plan import devices, plan
+from ._policy import Policy, policy
 
 __all__ = [
     "BadModule",
     "BudgetError",
     "Infeasible",
     "InternalError",
+    "Policy",
     "Report",
     "__version__",
     "budget",
     "clear_reports",
     "devices",
     "install",
+    "jit",
     "plan",
+    "policy",
     "report",
     "reports",
     "uninstall",

@@ -15,6 +15,8 @@ from ._offc import __version__
 
 #: Bytes of all files together; the oldest go first.
 LIMIT = 1 << 30
+#: Fields of ``HloModuleProto``: ``id``, ``stack_frame_index``.
+_UNHEEDED = (5, 17)
 _MAGIC = b"offc-plan-1\n"
 
 
@@ -27,10 +29,43 @@ def directory():
     return pathlib.Path(base) / "offc" / "plans"
 
 
+def _content(module):
+    """An ``HloModuleProto`` without its ``id``, a number that XLA gives anew in every compile, and without the lines of source that led to it; any
+    other bytes as they are."""
+
+    def varint(at):
+        value = shift = 0
+        while True:
+            byte = module[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value, at
+
+    out, at = [], 0
+    try:
+        while at < len(module):
+            begin = at
+            tag, at = varint(at)
+            if tag & 7 == 0:
+                _, at = varint(at)
+            elif tag & 7 == 2:
+                size, at = varint(at)
+                at += size
+            else:
+                at += {1: 8, 5: 4}[tag & 7]
+            if tag >> 3 not in _UNHEEDED:
+                out.append(module[begin:at])
+    except (IndexError, KeyError):
+        return module
+    return b"".join(out) if at == len(module) else module
+
+
 def key(module, options):
     """The name of a module's plan under options (JSON text)."""
     digest = hashlib.sha256()
-    for part in (__version__.encode(), options.encode(), module):
+    for part in (__version__.encode(), options.encode(), _content(module)):
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
     return digest.hexdigest()

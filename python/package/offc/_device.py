@@ -50,7 +50,10 @@ def options(device, platform):
     if device == "auto":
         import jax
 
-        kind = jax.local_devices(backend=platform)[0].device_kind
+        try:
+            kind = jax.local_devices(backend=platform)[0].device_kind
+        except RuntimeError as error:
+            raise ValueError(f"there is no GPU to ask ({error}): pass device= as one of {', '.join(known())}, or a .txtpb description") from error
         name = of_kind(kind)
         if name is None:
             raise ValueError(f"the device {kind!r} is unknown: pass device= as one of {', '.join(known())}, or a .txtpb description")

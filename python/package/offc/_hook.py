@@ -104,6 +104,7 @@ def install(memory, device="auto", platforms=None, *, strict=False, **options):
         _warn("old", "offc: this JAX has no jax.extend.xla.register_hlo_module_transformation; nothing is installed (JAX 0.12 has it)")
         return
     register, _, stage = hook
+    _budget_context()  # A new kind of context empties JAX's caches: now, not in the middle of a compile.
     if platforms is None:
         platforms = _present()
         if set(platforms) != {"cpu"}:
@@ -166,9 +167,23 @@ def _cache_key():
     cache_key.custom_hook = hook
 
 
+_here = threading.local()
+
+
+@contextlib.contextmanager
+def suspended():
+    """What this thread compiles inside is planned by somebody else."""
+    before = getattr(_here, "suspended", False)
+    _here.suspended = True
+    try:
+        yield
+    finally:
+        _here.suspended = before
+
+
 def _callback(platform):
     def transform(module):
-        if len(module) < SMALLEST:
+        if len(module) < SMALLEST or getattr(_here, "suspended", False):
             return None
         with _lock:
             installed = _installed.get(platform)
@@ -207,7 +222,7 @@ def _planned(module, settings, made):
             _warn(("cache", trouble), f"offc: plans are not kept: {trouble}")
         known = done, text
     done, text = known
-    report = _report.Report(json.loads(text), before=module, after=done)
+    report = _report.Report(json.loads(text), before=module, after=done, options=made)
     _report.add(report)
     if not report.fits:
         message = (

@@ -4,9 +4,8 @@ import json
 import os
 import threading
 
-from . import _device, _hook, _offc, _report, _target
+from . import _device, _hook, _jit, _offc, _report, _target
 
-_lock = threading.Lock()
 _counter = 0
 
 
@@ -19,8 +18,10 @@ def _client():
             import jax_plugins.xla_cuda12 as plugin
         except ImportError as error:
             raise RuntimeError('offc.plan needs XLA\'s CUDA plugin: pip install "jax[cuda13]" (no GPU is needed)') from error
+    from jax._src import xla_bridge
     from jax._src.lib import xla_client
 
+    xla_bridge.backends()  # JAX loads its plugins here, and no plugin can be loaded twice.
     if not xla_client.pjrt_plugin_loaded("cuda"):
         path = os.path.join(os.path.dirname(plugin.__file__), "xla_cuda_plugin.so")
         api = xla_client.load_pjrt_plugin_dynamically("cuda", path)
@@ -75,49 +76,71 @@ def _placed(args, found):
     return jax.tree.map(shape, args)
 
 
-def plan(fn, *args, memory, device="h100-sxm", topology="1x1x1", donate_argnums=(), floor=False, **options):
+class Remote:
+    """A machine that is not there: as `_jit.Local`."""
+
+    platform = "cuda"
+
+    def __init__(self, device, topology):
+        self.devices = devices(device, topology)
+        self.options = _device.options(device, "cuda")
+
+    def lower(self, traced):
+        return traced.lower(lowering_platforms=("cuda",))
+
+    def compile(self, lowered, transform):
+        from jax._src.lib import _xla
+
+        global _counter
+        api, thread = _client(), threading.get_ident()
+
+        def mine(module):
+            return transform(module) if threading.get_ident() == thread and len(module) >= _hook.SMALLEST else None
+
+        with _jit.compiling, _hook.suspended(), _jit.uncached():
+            _counter += 1
+            name = f"offc-plan-{_counter}"
+            _xla.register_xla_transform_c_api(api, name, 1, mine)
+            try:
+                # XLA's own estimates of its kernels are better than a roofline.
+                return lowered.compile(compiler_options={"xla_gpu_collect_cost_model_stats": True})
+            finally:
+                _xla.clear_xla_transform_c_api(api, name, 1)
+
+
+def plan(fn, *args, memory=None, device="h100-sxm", topology="1x1x1", donate_argnums=(), floor=False, **options):
     """Would this step fit, and what would it cost? Compiles ``fn`` for GPUs that are not there, with the planner in the compile.
 
     ``args``: arrays or ``jax.ShapeDtypeStruct``; their shardings say how the step is divided (a mesh of any devices, or of `offc.devices`).
-    ``memory``: what one device may use. ``floor``: find the lowest peak too. Returns a `Report`, whose ``data["achieved"]`` are XLA's own
-    figures of the compiled step. On a laptop, without a GPU.
+    ``fn``: a function, a jitted one, or what `offc.jit` made; of the last, the step is planned as it does. ``memory``: what one device may use.
+    ``floor``: find the lowest peak too. Returns a `Report`, whose ``data["achieved"]`` are XLA's own figures of the compiled step. On a laptop,
+    without a GPU.
     """
     import jax
-    from jax._src.lib import _xla
 
-    global _counter
+    if isinstance(fn, _jit.Jitted):
+        memory = fn._memory if memory is None else memory
+        options = {**fn._options, **options}
+    if memory is None:
+        raise TypeError("offc.plan: memory= is missing")
     size = _hook._size(memory)
-    made = {**options, **_device.options(device, "cuda"), "memory": size, "best_effort": True, "floor": floor}
-    found = devices(device, topology)
-    shapes = _placed(args, found)
-    seen = []
-
-    def transform(module):
-        if len(module) < _hook.SMALLEST:
-            return None
-        try:
-            done, text = _offc.rewrite(module, json.dumps(made, sort_keys=True))
-            seen.append(_report.Report(json.loads(text), before=module, after=done))
-            return done
-        except Exception as error:
-            seen.append(error)
-            return None
-
-    api = _client()
-    with _lock:
-        _counter += 1
-        name = f"offc-plan-{_counter}"
-        _xla.register_xla_transform_c_api(api, name, 1, transform)
-        try:
-            jitted = fn if hasattr(fn, "trace") else jax.jit(fn, donate_argnums=donate_argnums)
-            compiled = jitted.trace(*shapes).lower(lowering_platforms=("cuda",)).compile()
-        finally:
-            _xla.clear_xla_transform_c_api(api, name, 1)
-    reports = [r for r in seen if isinstance(r, _report.Report)]
-    if not reports:
-        trouble = next((e for e in seen if isinstance(e, Exception)), None)
-        raise trouble or RuntimeError("offc.plan: the step is too small to be planned")
-    report = max(reports, key=lambda r: r.before["device"])
+    site = Remote(device, topology)
+    shapes = _placed(args, site.devices)
+    if isinstance(fn, _jit.Jitted):
+        step = _jit.plan(fn._jitted, shapes, {}, site, size, {**options, "floor": floor})
+        report, compiled = step.report, step.compiled
+    else:
+        made = {**options, **site.options, "memory": size, "best_effort": True, "floor": floor}
+        text = json.dumps(made, sort_keys=True)
+        seen = _jit.Seen(lambda module: _offc.rewrite(module, text))
+        jitted = fn if hasattr(fn, "trace") else jax.jit(fn, donate_argnums=donate_argnums)
+        compiled = site.compile(site.lower(jitted.trace(*shapes)), seen)
+        if seen.trouble is not None:
+            raise seen.trouble
+        if seen.result is None:
+            raise ValueError("offc.plan: the step is too small to be planned")
+        report = _report.Report(json.loads(seen.result[1]), before=seen.module, after=seen.result[0], options=made)
     report.data["achieved"] = report.achieved(compiled)
+    report.compiled = compiled
     _report.add(report)
     return report

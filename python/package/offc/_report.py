@@ -8,8 +8,12 @@ import tempfile
 import threading
 import traceback
 
+from . import _offc
+
 #: How many reports are kept.
 KEPT = 64
+#: How many buffers a page shows.
+SHOWN = 40
 
 _reports = collections.deque(maxlen=KEPT)
 _lock = threading.Lock()
@@ -35,9 +39,9 @@ class Report:
     """One module: figures before and after, the floor, what was decided. ``data`` is the report of the planner (the form of
     ``offc rewrite --json``), in bytes and nanoseconds."""
 
-    def __init__(self, data, before=None, after=None):
+    def __init__(self, data, before=None, after=None, options=None):
         self.data = data
-        self._before, self._after = before, after
+        self._before, self._after, self._options = before, after, options or {}
 
     @property
     def module(self):
@@ -103,6 +107,8 @@ class Report:
         else:
             rows.extend(f"  {line}" for line in self.data["log"])
             rows.append(f"  slowdown {100 * (self.slowdown - 1):+.2f} % predicted")
+        if "achieved" in self.data:
+            rows.append(f"  XLA counts {size(self.data['achieved']['achieved'])} of the compiled step")
         if not self.fits:
             rows.append("  the budget is NOT met")
         return "\n".join(rows)
@@ -110,20 +116,31 @@ class Report:
     __repr__ = __str__
 
     def _html(self):
-        cells = []
-        for decision in sorted(self.decisions, key=lambda d: -d["bytes"]):
-            residence = decision["residence"]
-            kind = residence if isinstance(residence, str) else next(iter(residence))
-            row = (size(decision["bytes"]), kind, decision["value"]["instr"], decision["reason"])
-            cells.append("<tr>" + "".join(f"<td>{html.escape(str(c))}</td>" for c in row) + "</tr>")
-        bars = []
         top = max(self.before["device"], self.after["device"], self.asked, 1)
-        for name, count in (("before", self.before["device"]), ("after", self.after["device"]), ("asked", self.asked)):
-            bars.append(
-                f'<div>{name} {size(count)}<div style="background:#4a7;height:1em;width:{100 * count / top:.1f}%"></div></div>'
-            )
-        table = "<tr><th>bytes</th><th>what</th><th>value</th><th>why</th></tr>" + "".join(cells)
-        return f"<pre>{html.escape(str(self))}</pre>{''.join(bars)}<table>{table}</table>"
+        figures = [("before", self.before["device"]), ("after", self.after["device"]), ("asked", self.asked)]
+        figures += [("floor", self.floor)] if self.floor is not None else []
+        bars = [f'<div>{name} {size(n)}<div style="background:#4a7;height:1em;width:{100 * n / top:.1f}%"></div></div>' for name, n in figures]
+        kinds = [(d, d["residence"] if isinstance(d["residence"], str) else next(iter(d["residence"]))) for d in self.decisions]
+        decisions = [(size(d["bytes"]), kind, d["value"]["instr"], d["reason"]) for d, kind in sorted(kinds, key=lambda k: -k[0]["bytes"])]
+        parts = [f"<pre>{html.escape(str(self))}</pre>", *bars, _table("decisions", ("bytes", "what", "value", "why"), decisions)]
+        for name, module in (("before", self._before), ("after", self._after)):
+            peak = module and self._peak(module)
+            if peak:
+                rows = [
+                    (size(h["bytes"]), h["role"], h["pass"], h["op_name"] or h["name"], h["source"] or "")
+                    for h in sorted(peak["alive"], key=lambda h: -h["bytes"])[:SHOWN]
+                ]
+                parts.append(_table(f"{name}: alive at the peak, while {peak['at']} runs", ("bytes", "role", "pass", "value", "source"), rows))
+        return "".join(parts)
+
+    def _machine(self):
+        return json.dumps({"memory": self.asked, **{k: v for k, v in self._options.items() if k in ("device", "spec", "calibration")}})
+
+    def _peak(self, module):
+        try:
+            return json.loads(_offc.peak_report(module, self._machine()))
+        except (_offc.BadModule, _offc.InternalError, ValueError):
+            return None
 
     def _repr_html_(self):
         return self._html()
@@ -148,9 +165,18 @@ class Report:
             title = html.escape(self.module)
             _write(path, f'<!doctype html><meta charset="utf-8"><title>{title}</title><body style="font-family:sans-serif">{self._html()}')
 
+    def trace(self, path):
+        """Writes what happens when in the step as it is run, for ui.perfetto.dev: kernels, copies, memory."""
+        _write(path, _offc.trace(self._after or self._before, self._machine()))
+
     def save_module(self, path):
         """Writes the module (``HloModuleProto``) as it is run, for ``offc simulate``, ``offc peak``, ``offc diff``."""
         _write(path, self._after or self._before)
+
+
+def _table(title, head, rows):
+    line = lambda cells, tag: "<tr>" + "".join(f"<{tag}>{html.escape(str(c))}</{tag}>" for c in cells) + "</tr>"
+    return f"<h3>{html.escape(title)}</h3><table>{line(head, 'th')}{''.join(line(r, 'td') for r in rows)}</table>"
 
 
 def _write(path, content):
