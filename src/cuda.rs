@@ -5,14 +5,25 @@
 //! The text has no include files and depends on nothing but the program: equal programs give equal bytes.
 
 pub mod backend;
+mod blas;
+mod build;
 mod contract;
 mod driver;
 mod emit;
+mod fft;
+mod gemm;
 mod graph;
 mod layout;
+mod ledger;
+mod linalg;
 mod lower;
+mod memory;
+mod norm;
+mod numa;
+mod product;
 pub mod program;
 mod pull;
+mod random;
 mod reduce;
 mod scalar;
 mod source;

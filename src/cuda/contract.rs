@@ -1,27 +1,38 @@
 //! Kernels of dots and convolutions. Every sum is `((0 + a₀b₀) + a₁b₁) + …`, products and sums rounded to the accumulator's type (`float`,
 //! `double`, or 64-bit integers), the result rounded to its own type once: for dots the reference interpreter's bits.
 
-use super::emit::{Emitted, Emitter, Place};
-use super::graph::Ref;
+use super::emit::{Emitted, Emitter, Memory, Place};
+use super::gemm::Finish;
+use super::graph::{Kind, Ref};
 use super::lower::{BLOCK, Lowering};
+use super::product::{Product, Sides, product};
 use super::pull::{dim, dims};
-use super::scalar::convert;
+use super::scalar::{convert, unary};
 use super::source::Written;
-use super::types::{Ty, finish};
-use crate::ir::{ConvDims, Convolution, CustomCall, Dot, Primitive, WindowDim};
+use super::types::{Ty, ctype, finish, literal};
+use crate::ir::{ConvDims, Convolution, CustomCall, Dot, Primitive, Unary, WindowDim};
 
 /// Rows and columns of a tile: a thread a result.
 const TILE: i64 = 16;
 
 /// What sums are made in.
 fn accumulator(types: &[Primitive]) -> Primitive {
-    if types.contains(&Primitive::F64) {
+    if types.contains(&Primitive::C128) {
+        Primitive::C128
+    } else if types.contains(&Primitive::C64) {
+        Primitive::C64
+    } else if types.contains(&Primitive::F64) {
         Primitive::F64
     } else if types.iter().all(|t| t.is_float()) {
         Primitive::F32
     } else {
         Primitive::S64
     }
+}
+
+/// Nothing, as a literal.
+fn zero(kind: Primitive) -> String {
+    super::types::literal_of(kind, &vec![0; kind.literal_bytes()])
 }
 
 /// Sums in 64-bit integers become results by cutting.
@@ -32,6 +43,11 @@ fn result(from: Primitive, to: Primitive, x: &str) -> String {
 impl Lowering<'_> {
     /// A dot: blocks of 16 × 16 threads, operands in tiles of shared memory.
     pub(super) fn dot(&mut self, node: usize, dot: &Dot) -> Emitted<()> {
+        self.contract(node, dot, &Finish::default())
+    }
+
+    /// A dot and what follows it, element by element.
+    pub(super) fn contract(&mut self, node: usize, dot: &Dot, end: &Finish) -> Emitted<()> {
         if dot.extras.lhs_sparsity.is_some() || dot.extras.rhs_sparsity.is_some() || dot.extras.block_scaling.is_some() {
             return Err("a sparse or scaled dot: there is no kernel for it".to_string());
         }
@@ -57,11 +73,15 @@ impl Lowering<'_> {
             5 | 6 => Some(Primitive::BF16),
             _ => None,
         };
+        let sides = Sides { left: (&a, &lhs_batch, &lhs_free, &lhs_contract), right: (&b, &rhs_batch, &rhs_free, &rhs_contract), to: &to };
+        let by_library = self.by_library(dot.precision.algorithm, (left, right, array), &sides, end);
         let sum = accumulator(&[a.element, b.element, to.element]);
         let c = super::types::ctype(sum);
         let index = self.index;
         let (tiles_m, tiles_n) = ((m + TILE - 1) / TILE, (n + TILE - 1) / TILE);
         let mut e = Emitter::new(&mut self.graph, &self.stored, index);
+        // The reference sums the parts of complex numbers in its own order.
+        e.inexact = sum.is_complex();
         e.line(&format!("__shared__ {c} left[{TILE}][{}];", TILE + 1));
         e.line(&format!("__shared__ {c} right[{TILE}][{}];", TILE + 1));
         e.line(&format!("const int x = (int)threadIdx.x % {TILE}, y = (int)threadIdx.x / {TILE};"));
@@ -77,7 +97,7 @@ impl Lowering<'_> {
         let b_index = e.split(&group, &reversed(&batch), &batch);
         let m_index = e.split(&row, &reversed(&rows), &rows);
         let n_index = e.split(&column, &reversed(&columns), &columns);
-        e.line(&format!("{c} sum = 0;"));
+        e.line(&format!("{c} sum = {};", zero(sum)));
         e.open(&format!("for ({index} k = 0; k < {k}; k += {TILE})"));
         let side =
             |e: &mut Emitter<'_, '_>, operand: Ref, ty: &Ty, batch: &[usize], free: (&[usize], &[String]), contract: &[usize], at: &str| {
@@ -118,18 +138,58 @@ impl Lowering<'_> {
         e.close();
         e.open(&format!("if ({row} < {m} && {column} < {n})"));
         let place = [b_index.clone(), m_index, n_index].concat();
-        let offset = e.offset(&to, &Place::at(place));
+        let place = Place::at(place);
+        let offset = e.offset(&to, &place);
         let memory = e.stored[&array];
-        let value = result(sum, to.element, "sum");
+        let value = end.apply(&mut e, &to, sum, &place)?;
+        let value = result(sum, to.element, &value);
         e.store(memory, &to, &offset, &value);
         e.close();
         let text = e.finish()?;
         let written = Written::of(e, "dot", text, vec![(memory, offset, to.element.literal_bytes())]);
-        self.launch(written, count * tiles_m * tiles_n, (TILE * TILE) as u32, true)
+        self.launch(written, count * tiles_m * tiles_n, (TILE * TILE) as u32, true)?;
+        if let Some(launch) = self.code.launches.last_mut() {
+            launch.product = by_library;
+        }
+        Ok(())
+    }
+
+    /// The library's product that a dot is, if its operands and its result lie in memory of their own and it is rounded as asked.
+    fn by_library(&self, algorithm: i32, arrays: (Ref, Ref, Ref), sides: &Sides<'_>, end: &Finish) -> Option<Product<Memory>> {
+        let memory = |array: Ref| {
+            let source = self.graph.same_bytes(array);
+            match (self.stored.get(&source), &self.graph.nodes[source.node].kind) {
+                (Some(&memory), _) => Some(memory),
+                (None, Kind::Param(number)) => Some(Memory::Param(*number)),
+                _ => None,
+            }
+        };
+        let (left, right, out) = (memory(arrays.0)?, memory(arrays.1)?, *self.stored.get(&arrays.2)?);
+        // `PrecisionConfig.Algorithm`: unset, f16 and bf16 with sums in f32, f32, f64.
+        let exact = match algorithm {
+            0 => true,
+            4 => sides.left.0.element == Primitive::F16,
+            6 => sides.left.0.element == Primitive::BF16,
+            11 => sides.left.0.element == Primitive::F32,
+            12 => sides.left.0.element == Primitive::F64,
+            _ => false,
+        };
+        let apart = |memory: Memory| memory != out && !self.shares(memory, out);
+        if !exact || !apart(left) || !apart(right) || end.bias.is_some() || !end.activation.is_empty() {
+            return None;
+        }
+        match end.added {
+            Some((_, true)) => product(sides, [left, right, out], end.alpha, end.beta),
+            Some((_, false)) => None,
+            None => product(sides, [left, right, out], end.alpha, 0.0),
+        }
     }
 
     /// A convolution.
     pub(super) fn convolution(&mut self, node: usize, conv: &Convolution) -> Emitted<()> {
+        if self.graph.ty(Ref { node, part: 0 }).elements() == 0 {
+            return Ok(());
+        }
         let operands = self.graph.nodes[node].operands.clone();
         self.forward(
             node,
@@ -144,6 +204,9 @@ impl Lowering<'_> {
     /// One of cuDNN's convolutions.
     pub(super) fn cudnn(&mut self, node: usize, call: &CustomCall) -> Emitted<()> {
         let operands = self.graph.nodes[node].operands.clone();
+        if self.graph.ty(Ref { node, part: 0 }).elements() == 0 {
+            return Ok(());
+        }
         let numbers = call.dims.as_ref().ok_or("expected dimension numbers of a convolution")?;
         let groups = (call.feature_group_count.max(1), call.batch_group_count.max(1));
         let super::graph::Kind::Op(id) = self.graph.nodes[node].kind else { unreachable!("a custom call is an instruction") };
@@ -152,11 +215,13 @@ impl Lowering<'_> {
             "__cudnn$convForward" | "__cudnn$convBiasActivationForward" => {
                 self.forward(node, (operands[0], operands[1]), &call.window, numbers, groups, &epilogue)
             }
-            "__cudnn$convBackwardInput" if groups == (1, 1) => self.backward_input(node, (operands[0], operands[1]), &call.window, numbers),
-            "__cudnn$convBackwardFilter" if groups == (1, 1) => {
-                self.backward_filter(node, (operands[0], operands[1]), &call.window, numbers)
+            "__cudnn$convBackwardInput" if groups.1 == 1 => {
+                self.backward_input(node, (operands[0], operands[1]), &call.window, numbers, groups.0)
             }
-            other => Err(format!("`{other}` with groups: there is no kernel for it")),
+            "__cudnn$convBackwardFilter" if groups.1 == 1 => {
+                self.backward_filter(node, (operands[0], operands[1]), &call.window, numbers, groups.0)
+            }
+            other => Err(format!("`{other}` with batch groups: there is no kernel for it")),
         }
     }
 
@@ -172,7 +237,7 @@ impl Lowering<'_> {
     ) -> Emitted<()> {
         let (a, b) = (self.graph.ty(input).clone(), self.graph.ty(kernel).clone());
         let places = Numbers::of(numbers)?;
-        let mut gradient = self.sum(node, &[a.element, b.element])?;
+        let mut gradient = self.sum(node, &[a.element, b.element]);
         let to = gradient.to.clone();
         let index = self.index;
         let mut e = Emitter::new(&mut self.graph, &self.stored, index);
@@ -222,16 +287,23 @@ impl Lowering<'_> {
         for _ in 0..=loops {
             e.close();
         }
-        let value = epilogue.apply(&mut e, &to, &out, &feature, gradient.sum)?;
+        let value = epilogue.apply(&mut e, gradient.kind, &out, &feature, gradient.sum)?;
         let written = gradient.end(e, &value)?;
         self.launch(written, (to.elements() + i64::from(BLOCK) - 1) / i64::from(BLOCK), BLOCK, false)
     }
 
     /// The gradient of the input: `out` is the output's gradient.
-    fn backward_input(&mut self, node: usize, (out, kernel): (Ref, Ref), window: &[WindowDim], numbers: &ConvDims) -> Emitted<()> {
+    fn backward_input(
+        &mut self,
+        node: usize,
+        (out, kernel): (Ref, Ref),
+        window: &[WindowDim],
+        numbers: &ConvDims,
+        groups: i64,
+    ) -> Emitted<()> {
         let (a, b) = (self.graph.ty(out).clone(), self.graph.ty(kernel).clone());
         let places = Numbers::of(numbers)?;
-        let mut gradient = self.sum(node, &[a.element, b.element])?;
+        let mut gradient = self.sum(node, &[a.element, b.element]);
         let to = gradient.to.clone();
         let index = self.index;
         let mut e = Emitter::new(&mut self.graph, &self.stored, index);
@@ -239,7 +311,10 @@ impl Lowering<'_> {
         let mut at_out = vec!["0".to_string(); a.dims.len()];
         let mut at_kernel = vec!["0".to_string(); b.dims.len()];
         at_out[places.output.0].clone_from(&at.dims[places.input.0]);
-        at_kernel[places.kernel.0].clone_from(&at.dims[places.input.1]);
+        let (inputs, outputs) = (b.dims[places.kernel.0].max(1), b.dims[places.kernel.1] / groups);
+        let group = e.over(&at.dims[places.input.1], inputs);
+        at_kernel[places.kernel.0] = e.rest(&at.dims[places.input.1], inputs);
+        let first = e.times(&group, outputs);
         let mut inside = Vec::new();
         for (s, w) in window.iter().enumerate() {
             let size = b.dims[places.kernel.2[s]];
@@ -265,9 +340,10 @@ impl Lowering<'_> {
         }
         e.open(&format!("if ({})", if inside.is_empty() { "true".to_string() } else { inside.join(" && ") }));
         let f = e.fresh("f");
-        e.open(&format!("for ({index} {f} = 0; {f} < {}; ++{f})", b.dims[places.kernel.1]));
-        at_out[places.output.1].clone_from(&f);
-        at_kernel[places.kernel.1] = f;
+        e.open(&format!("for ({index} {f} = 0; {f} < {outputs}; ++{f})"));
+        let feature = e.add(&first, &f);
+        at_out[places.output.1].clone_from(&feature);
+        at_kernel[places.kernel.1] = feature;
         gradient.add(&mut e, (out, &a, at_out), (kernel, &b, at_kernel))?;
         for _ in 0..window.len() + 2 {
             e.close();
@@ -278,17 +354,26 @@ impl Lowering<'_> {
     }
 
     /// The gradient of the kernel: `out` is the output's gradient.
-    fn backward_filter(&mut self, node: usize, (input, out): (Ref, Ref), window: &[WindowDim], numbers: &ConvDims) -> Emitted<()> {
+    fn backward_filter(
+        &mut self,
+        node: usize,
+        (input, out): (Ref, Ref),
+        window: &[WindowDim],
+        numbers: &ConvDims,
+        groups: i64,
+    ) -> Emitted<()> {
         let (a, b) = (self.graph.ty(input).clone(), self.graph.ty(out).clone());
         let places = Numbers::of(numbers)?;
-        let mut gradient = self.sum(node, &[a.element, b.element])?;
+        let mut gradient = self.sum(node, &[a.element, b.element]);
         let to = gradient.to.clone();
         let index = self.index;
         let mut e = Emitter::new(&mut self.graph, &self.stored, index);
         let at = gradient.begin(&mut e);
         let mut at_input = vec!["0".to_string(); a.dims.len()];
         let mut at_out = vec!["0".to_string(); b.dims.len()];
-        at_input[places.input.1].clone_from(&at.dims[places.kernel.0]);
+        let group = e.over(&at.dims[places.kernel.1], (to.dims[places.kernel.1] / groups).max(1));
+        let first = e.times(&group, to.dims[places.kernel.0]);
+        at_input[places.input.1] = e.add(&first, &at.dims[places.kernel.0].clone());
         at_out[places.output.1].clone_from(&at.dims[places.kernel.1]);
         let mut inside = Vec::new();
         for (s, w) in window.iter().enumerate() {
@@ -325,14 +410,11 @@ impl Lowering<'_> {
         self.launch(written, (to.elements() + i64::from(BLOCK) - 1) / i64::from(BLOCK), BLOCK, false)
     }
 
-    fn sum(&self, node: usize, from: &[Primitive]) -> Emitted<Sum> {
+    fn sum(&self, node: usize, from: &[Primitive]) -> Sum {
         let array = Ref { node, part: 0 };
         let to = self.graph.ty(array).clone();
-        if to.elements() == 0 {
-            return Err("a convolution without elements: there is no kernel for it".to_string());
-        }
         let types: Vec<Primitive> = from.iter().copied().chain([to.element]).collect();
-        Ok(Sum { array, to, kind: accumulator(&types), sum: "sum" })
+        Sum { array, to, kind: accumulator(&types), sum: "sum" }
     }
 }
 
@@ -351,7 +433,7 @@ impl Sum {
         e.line(&format!("const {index} i = ({index})blockIdx.x * {BLOCK} + threadIdx.x;"));
         e.line(&format!("if (i >= {}) return;", self.to.elements()));
         let place = e.place(&self.to, "i");
-        e.line(&format!("{} sum = 0;", super::types::ctype(self.kind)));
+        e.line(&format!("{} sum = {};", super::types::ctype(self.kind), zero(self.kind)));
         place
     }
     fn add(&self, e: &mut Emitter<'_, '_>, a: (Ref, &Ty, Vec<String>), b: (Ref, &Ty, Vec<String>)) -> Emitted<()> {
@@ -390,6 +472,7 @@ impl Numbers {
 /// What cuDNN does with a sum: `activation(scale · sum + side scale · side + bias)`.
 struct Epilogue {
     activation: String,
+    alpha: f64,
     scale: f64,
     side_scale: f64,
     bias: Option<Ref>,
@@ -398,7 +481,7 @@ struct Epilogue {
 
 impl Default for Epilogue {
     fn default() -> Self {
-        Self { activation: "kNone".to_string(), scale: 1.0, side_scale: 0.0, bias: None, side: None }
+        Self { activation: "kNone".to_string(), alpha: 0.0, scale: 1.0, side_scale: 0.0, bias: None, side: None }
     }
 }
 
@@ -414,33 +497,49 @@ impl Epilogue {
         if let Some(mode) = config.get("activation_mode").and_then(serde_json::Value::as_str) {
             out.activation = mode.to_string();
         }
-        if !matches!(&*out.activation, "kNone" | "kRelu") {
-            return Err(format!("a convolution with activation `{}`: there is no kernel for it", out.activation));
-        }
+        out.alpha = number("leakyrelu_alpha", 0.0);
         Ok(out)
     }
-    fn apply(&self, e: &mut Emitter<'_, '_>, ty: &Ty, out: &Place, feature: &str, sum: &str) -> Emitted<String> {
+    /// In the type of the sum, each step rounded.
+    fn apply(&self, e: &mut Emitter<'_, '_>, kind: Primitive, out: &Place, feature: &str, sum: &str) -> Emitted<String> {
         let mut value = sum.to_string();
-        let literal = |x: f64| super::types::literal(Primitive::F32, (x as f32).to_bits().into());
+        let c = ctype(kind);
+        let literal = |x: f64| literal(kind, crate::ir::float::encode(kind, x));
         if self.scale != 1.0 {
-            value = e.bind("float", &format!("{value} * {}", literal(self.scale)));
+            value = e.bind(c, &format!("{value} * {}", literal(self.scale)));
         }
         if let Some(side) = self.side.filter(|_| self.side_scale != 0.0) {
             let element = e.graph.ty(side).element;
             let x = e.element(side, &Place::at(out.dims.clone()))?;
-            value = e.bind("float", &format!("{value} + {} * {}", convert(element, Primitive::F32, &x), literal(self.side_scale)));
+            value = e.bind(c, &format!("{value} + {} * {}", convert(element, kind, &x), literal(self.side_scale)));
         }
         if let Some(bias) = self.bias {
             let of = e.graph.ty(bias).clone();
             let offset = vec![feature.to_string()];
             let place = if of.dims.len() == 1 { Place::at(offset) } else { return Err(format!("a bias of {} dimensions", of.dims.len())) };
             let x = e.element(bias, &place)?;
-            value = e.bind("float", &format!("{value} + {}", convert(of.element, Primitive::F32, &x)));
+            value = e.bind(c, &format!("{value} + {}", convert(of.element, kind, &x)));
         }
-        if self.activation == "kRelu" {
-            value = e.bind("float", &format!("{value} > 0.0f || {value} != {value} ? {value} : 0.0f"));
-        }
-        let _ = ty;
-        Ok(value)
+        let zero = literal(0.0);
+        let text = match &*self.activation {
+            "kNone" => return Ok(value),
+            "kRelu" => format!("{value} > {zero} || {value} != {value} ? {value} : {zero}"),
+            "kRelu6" => {
+                let six = literal(6.0);
+                format!("{value} < {zero} ? {zero} : {value} > {six} ? {six} : {value}")
+            }
+            "kLeakyRelu" => format!("{value} > {zero} ? {value} : {value} * {}", literal(self.alpha)),
+            name => {
+                let op = match name {
+                    "kElu" => Unary::ExponentialMinusOne,
+                    "kSigmoid" => Unary::Logistic,
+                    "kTanh" => Unary::Tanh,
+                    other => return Err(format!("a convolution with activation `{other}`: there is no kernel for it")),
+                };
+                let x = unary(op, kind, &value).ok_or("an activation of this type: there is no kernel for it")?;
+                if op == Unary::ExponentialMinusOne { format!("{value} > {zero} ? {value} : {x}") } else { x }
+            }
+        };
+        Ok(e.bind(c, &text))
     }
 }

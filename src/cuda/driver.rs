@@ -12,6 +12,9 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaEvent, CudaFunction, CudaStream, result, sys};
 use cudarc::nvrtc::{self, Ptx};
 
+use super::blas::{self, Blas};
+use super::memory::{Memory, POISON, Pinned};
+use super::numa::Node;
 use super::program::{Address, KernelCall, Place, Stream};
 use super::source::{PRELUDE, Source};
 use crate::interp::ArenaKind;
@@ -19,8 +22,6 @@ use crate::interp::ArenaKind;
 /// What goes wrong: the sentence.
 pub type Result<T> = std::result::Result<T, String>;
 
-/// What memory holds that nobody has written.
-const POISON: u8 = 0xcb;
 /// Kernels that are compiled together.
 const TOGETHER: usize = 64;
 
@@ -46,8 +47,32 @@ pub fn available() -> Result<String> {
     said("no GPU can be used", context.name())
 }
 
+/// What a program needs of a GPU.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Needs<'n> {
+    /// Bytes of the device arena.
+    pub device: usize,
+    /// Bytes of the host arena.
+    pub host: usize,
+    /// Bytes of scratch memory of each stream.
+    pub scratch: [usize; 3],
+    /// The number of events.
+    pub events: usize,
+    /// Whether a library is to compute matrix products, if it is there.
+    pub library: bool,
+    /// Whether it may do so in TF32.
+    pub fast: bool,
+    /// The node that the host arena is to lie on.
+    pub near: Option<&'n Node>,
+}
+
 /// One GPU with the memory of a program.
 pub struct Gpu {
+    /// What computes matrix products; goes before its stream and its workspace.
+    blas: Option<Blas>,
+    _workspace: Memory,
+    /// Why the library does not compute them.
+    pub why_not: Option<String>,
     context: Arc<CudaContext>,
     streams: [Arc<CudaStream>; 3],
     /// The device arena, then the scratch memories of the streams.
@@ -59,96 +84,76 @@ pub struct Gpu {
     events: Vec<CudaEvent>,
 }
 
-/// Device memory that goes with its owner.
-struct Memory {
-    context: Arc<CudaContext>,
-    at: sys::CUdeviceptr,
-    bytes: usize,
-}
-
-impl Memory {
-    fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Self> {
-        if bytes == 0 {
-            return Ok(Self { context: context.clone(), at: 0, bytes });
-        }
-        // SAFETY: the memory is not read before it is written: it is filled below.
-        let at = unsafe { result::malloc_sync(bytes) }.map_err(|e| format!("cannot allocate {bytes} bytes of device memory: {e}"))?;
-        Ok(Self { context: context.clone(), at, bytes })
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        if self.at != 0 {
-            self.context.record_err(self.context.synchronize());
-            // SAFETY: it was allocated by `new`, is freed once, and no work is under way.
-            self.context.record_err(unsafe { result::free_sync(self.at) });
-        }
-    }
-}
-
-/// Pinned memory of the host, which the GPU reads and writes at the same address. Not write-combined: the host reads it.
-struct Pinned {
-    context: Arc<CudaContext>,
-    at: *mut u8,
-    bytes: usize,
-}
-
-impl Pinned {
-    fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Self> {
-        if bytes == 0 {
-            return Ok(Self { context: context.clone(), at: std::ptr::null_mut(), bytes });
-        }
-        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: all of it is written before anything reads it, by the loop below.
-        let at = unsafe { result::malloc_host(bytes, flags) }.map_err(|e| format!("cannot pin {bytes} bytes of host memory: {e}"))?;
-        let at = at.cast::<u8>();
-        // SAFETY: `at` points to `bytes` bytes that are ours alone.
-        unsafe { std::ptr::write_bytes(at, POISON, bytes) };
-        Ok(Self { context: context.clone(), at, bytes })
-    }
-    /// Copies out of it. No transfer may be under way there.
-    fn read(&self, offset: usize, into: &mut [u8]) {
-        assert!(offset + into.len() <= self.bytes, "the range lies inside");
-        // SAFETY: the range lies in our memory, which nothing else writes: streams were waited for.
-        unsafe { std::ptr::copy_nonoverlapping(self.at.add(offset), into.as_mut_ptr(), into.len()) };
-    }
-    fn write(&self, offset: usize, from: &[u8]) {
-        assert!(offset + from.len() <= self.bytes, "the range lies inside");
-        // SAFETY: as above.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.at.add(offset), from.len()) };
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        if !self.at.is_null() {
-            self.context.record_err(self.context.synchronize());
-            // SAFETY: it was allocated by `new`, is freed once, and no work is under way.
-            self.context.record_err(unsafe { result::free_host(self.at.cast::<c_void>()) });
-        }
-    }
+/// The GPU's address on the PCI bus: domain, bus, device.
+pub fn bus_address() -> Result<[u32; 3]> {
+    use sys::CUdevice_attribute as Attribute;
+    let context = said("cannot use the GPU", CudaContext::new(0))?;
+    let number = |attribute| said("cannot ask the GPU", context.attribute(attribute)).map(|n| u32::try_from(n).unwrap_or(0));
+    Ok([
+        number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
+        number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
+        number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
+    ])
 }
 
 impl Gpu {
-    /// Memory of these sizes, filled with a pattern, streams, and so many events.
-    pub fn new(device: usize, host: usize, scratch: [usize; 3], events: usize) -> Result<Self> {
+    /// Memory of these sizes, filled with a pattern; streams; events; the library.
+    pub fn new(needs: Needs<'_>) -> Result<Self> {
         let context = said("cannot use the GPU", CudaContext::new(0))?;
+        let number = |attribute| said("cannot ask the GPU", context.attribute(attribute));
+        if number(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM)? == 0 {
+            return Err("the GPU does not see host memory at the host's own addresses".to_string());
+        }
         // SAFETY: we order all work ourselves, by the program's events.
         unsafe { context.disable_event_tracking() };
         let stream = || said("cannot make a stream", context.new_stream());
         let streams = [stream()?, stream()?, stream()?];
         let memory = |bytes| Memory::new(&context, bytes);
-        let device = [memory(device)?, memory(scratch[0])?, memory(scratch[1])?, memory(scratch[2])?];
+        let [compute, to_host, to_device] = needs.scratch;
+        let device = [memory(needs.device)?, memory(compute)?, memory(to_host)?, memory(to_device)?];
         for memory in device.iter().filter(|m| m.bytes > 0) {
             // SAFETY: the range is the whole allocation.
             said("cannot fill memory", unsafe { result::memset_d8_async(memory.at, POISON, memory.bytes, streams[0].cu_stream()) })?;
         }
         said("cannot fill memory", streams[0].synchronize())?;
         let event = |_| said("cannot make an event", context.new_event(None));
-        let events = (0..events).map(event).collect::<Result<_>>()?;
-        let (host, small) = (Pinned::new(&context, host)?, Pinned::new(&context, 64)?);
-        Ok(Self { context, streams, device, host, small, functions: BTreeMap::new(), events })
+        let events = (0..needs.events).map(event).collect::<Result<_>>()?;
+        let host = Pinned::new(&context, needs.host, needs.near)?;
+        let small = Pinned::new(&context, 64, needs.near)?;
+        let mut this = Self {
+            blas: None,
+            _workspace: memory(0)?,
+            why_not: None,
+            context,
+            streams,
+            device,
+            host,
+            small,
+            functions: BTreeMap::new(),
+            events,
+        };
+        if needs.library {
+            this.library(needs.fast)?;
+        }
+        Ok(this)
+    }
+
+    /// Opens the library of matrix products; what is missing is told later, an error is memory that cannot be had.
+    fn library(&mut self, fast: bool) -> Result<()> {
+        if !blas::is_present() {
+            self.why_not = Some("cuBLAS (libcublas) is not installed".to_string());
+            return Ok(());
+        }
+        self._workspace = Memory::new(&self.context, blas::WORKSPACE)?;
+        match Blas::new(&self.streams[0], self._workspace.at, blas::WORKSPACE, fast) {
+            Ok(blas) => self.blas = Some(blas),
+            Err(why) => self.why_not = Some(why),
+        }
+        Ok(())
+    }
+    /// Where the host arena lies, in words.
+    pub fn host_lies(&self) -> &str {
+        &self.host.lies
     }
 
     /// Compiles and loads kernels for this GPU: no fused multiply-add, exact division and square root, subnormal numbers kept.
@@ -185,24 +190,36 @@ impl Gpu {
         }
     }
 
-    /// Launches a kernel.
-    pub fn launch(&self, stream: Stream, call: &KernelCall) -> Result<()> {
+    fn address(&self, stream: Stream, address: Address) -> u64 {
+        match address {
+            Address::Arena(kind, offset) => self.arena(kind, offset),
+            Address::Scratch(offset) => self.device[1 + stream as usize].at + offset as u64,
+        }
+    }
+
+    /// Launches a kernel, or what a library does instead; whether the library did.
+    pub fn launch(&self, stream: Stream, call: &KernelCall) -> Result<bool> {
+        if let (Some(blas), Some(product), Stream::Compute) = (&self.blas, &call.product, stream) {
+            blas.multiply(&product.clone().map(|address| self.address(stream, address)))?;
+            return Ok(true);
+        }
         let function = self.functions.get(&call.kernel).ok_or_else(|| format!("kernel `{}` is not loaded", call.kernel))?;
-        let mut addresses: Vec<u64> = call
-            .args
-            .iter()
-            .map(|&address| match address {
-                Address::Arena(kind, offset) => self.arena(kind, offset),
-                Address::Scratch(offset) => self.device[1 + stream as usize].at + offset as u64,
-            })
-            .collect();
+        let mut addresses: Vec<u64> = call.args.iter().map(|&address| self.address(stream, address)).collect();
         let mut params: Vec<*mut c_void> = addresses.iter_mut().map(|a| std::ptr::from_mut(a).cast::<c_void>()).collect();
         let queue = self.stream(stream).cu_stream();
         // SAFETY: the arguments are as many pointers as the kernel's text has, each into memory that is large enough for what the plan puts
         // there and outlives the launch (`Gpu` waits before it frees); the driver copies the arguments before it returns.
         let launched =
             unsafe { result::launch_kernel(function.cu_function(), (call.grid, 1, 1), (call.block, 1, 1), 0, queue, &mut params) };
-        said(&format!("cannot launch `{}`", call.kernel), launched)
+        said(&format!("cannot launch `{}`", call.kernel), launched).map(|()| false)
+    }
+
+    /// Queues the pattern of memory that nobody has written.
+    pub fn poison(&self, stream: Stream, place: Place) -> Result<()> {
+        assert!(self.holds(place), "the place lies inside its arena");
+        let (at, queue) = (self.arena(place.arena, place.offset), self.stream(stream).cu_stream());
+        // SAFETY: the range lies inside our memory, which outlives the work; the GPU sees pinned memory at the same address.
+        said("cannot fill memory", unsafe { result::memset_d8_async(at, POISON, place.bytes, queue) })
     }
 
     /// Queues a copy between places of the arenas.

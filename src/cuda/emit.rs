@@ -273,6 +273,19 @@ impl<'g, 'm> Emitter<'g, 'm> {
         format!("{name}[{offset}]")
     }
 
+    /// The bits of an element of a narrow float that lies in memory: as a number its NaN would lose some.
+    pub fn raw(&mut self, array: Ref, ty: &Ty, place: &Place) -> Option<String> {
+        if !ty.element.is_float() || ty.element.bits() > 16 {
+            return None;
+        }
+        let memory = match (self.stored.get(&array), &self.graph.nodes[array.node].kind) {
+            (Some(&memory), _) => memory,
+            (None, Kind::Param(number)) => Memory::Param(*number),
+            _ => return None,
+        };
+        Some(self.read(memory, ty, place))
+    }
+
     /// An element of an array, as a name or a literal.
     pub fn element(&mut self, array: Ref, place: &Place) -> Emitted<String> {
         let key = (array, place.dims.join(","));

@@ -2,7 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::types::{Ty, supported};
+use super::types::Ty;
 use crate::ir::{CompId, InstrId, Module, Op, Shape, ShapeId};
 
 /// Computations nested in each other; programs have two or three, hostile ones any number.
@@ -165,11 +165,7 @@ impl<'m> Graph<'m> {
             _ => {
                 let mut results = Vec::new();
                 for leaf in module.shapes.leaves(instr.shape) {
-                    let ty = Ty::of(module, leaf)?;
-                    if !supported(ty.element) {
-                        return Err(format!("element type `{}`", ty.element.name()));
-                    }
-                    results.push(ty);
+                    results.push(Ty::of(module, leaf)?);
                 }
                 let count = results.len();
                 let operands = operands.iter().flat_map(Value::arrays).collect();

@@ -108,8 +108,27 @@ impl<'m> Lowering<'m> {
     /// Whether the operation has kernels of its own.
     fn is_heavy(&self, node: usize) -> bool {
         match self.graph.op(node) {
-            Some(Op::Reduce { .. } | Op::Dot(_) | Op::Convolution(_) | Op::ReduceWindow { .. } | Op::Scatter(_) | Op::Sort { .. }) => true,
-            Some(Op::CustomCall(call)) => call.target.starts_with("__cudnn$conv"),
+            Some(
+                Op::Reduce { .. }
+                | Op::Dot(_)
+                | Op::Convolution(_)
+                | Op::ReduceWindow { .. }
+                | Op::SelectAndScatter { .. }
+                | Op::Scatter(_)
+                | Op::Sort { .. }
+                | Op::TopK { .. }
+                | Op::Fft { .. }
+                | Op::Cholesky { .. }
+                | Op::TriangularSolve { .. }
+                | Op::BatchNormTraining { .. }
+                | Op::BatchNormInference { .. }
+                | Op::BatchNormGrad { .. }
+                | Op::RngBitGenerator { .. },
+            ) => true,
+            Some(Op::CustomCall(call)) => {
+                call.target.starts_with("__cudnn$conv")
+                    || matches!(&*call.target, "__cublas$gemm" | "__cublas$lt$matmul" | "TopK" | "__gpu$TopK")
+            }
             _ => false,
         }
     }
@@ -182,12 +201,21 @@ impl<'m> Lowering<'m> {
         Ok(())
     }
     fn is_workspace(&self, node: usize, part: usize) -> bool {
-        part > 0 && matches!(self.graph.op(node), Some(Op::CustomCall(_)))
+        part > 0 && matches!(self.graph.op(node), Some(Op::CustomCall(call)) if call.target.starts_with("__cu"))
     }
     fn one(&mut self, node: usize) -> Emitted<()> {
         match self.graph.op(node) {
             Some(Op::Dot(dot)) => self.dot(node, dot),
             Some(Op::Convolution(conv)) => self.convolution(node, conv),
+            Some(Op::CustomCall(call)) if call.target.starts_with("__cublas$") => self.gemm(node),
+            Some(Op::CustomCall(call)) if call.target.ends_with("TopK") => self.topk(node, true),
+            Some(&Op::TopK { largest, .. }) => self.topk(node, largest),
+            Some(Op::SelectAndScatter { window, select, scatter }) => self.select_and_scatter(node, window, *select, *scatter),
+            Some(Op::Fft { fft_type, fft_length }) => self.fft(node, *fft_type, fft_length),
+            Some(&Op::Cholesky { lower }) => self.cholesky(node, lower),
+            Some(Op::TriangularSolve { .. }) => self.triangular_solve(node),
+            Some(Op::BatchNormTraining { .. } | Op::BatchNormInference { .. } | Op::BatchNormGrad { .. }) => self.batch_norm(node),
+            Some(&Op::RngBitGenerator { algorithm }) => self.random_bits(node, algorithm),
             Some(Op::CustomCall(call)) => self.cudnn(node, call),
             Some(Op::ReduceWindow { window, to_apply }) => self.reduce_window(node, window, *to_apply),
             Some(Op::Scatter(scatter)) => self.scatter(node, scatter),
@@ -269,6 +297,14 @@ impl<'m> Lowering<'m> {
             Kind::Param(p) => self.aliases.contains(&(p, out, true)),
             _ => false,
         }
+    }
+
+    /// Whether two memories have bytes in common.
+    pub fn shares(&self, a: Memory, b: Memory) -> bool {
+        self.aliases.iter().any(|&(p, o, _)| {
+            let (p, o) = (Memory::Param(p), Memory::Out(o));
+            (a, b) == (p, o) || (b, a) == (p, o)
+        })
     }
 
     /// One kernel that computes elements one by one.
@@ -357,7 +393,7 @@ impl<'m> Lowering<'m> {
     pub fn launch(&mut self, written: Written, grid: i64, block: u32, sync: bool) -> Emitted<()> {
         let grid = u32::try_from(grid).ok().filter(|&g| g <= i32::MAX as u32).ok_or("a kernel has too many blocks")?;
         let (kernel, args) = written.kernel(&self.aliases, block, sync);
-        self.code.launches.push(Launch { kernel: kernel.name.clone(), grid, block, args });
+        self.code.launches.push(Launch { kernel: kernel.name.clone(), grid, block, args, product: None });
         self.code.kernels.push(kernel);
         self.written.push(written);
         Ok(())

@@ -3,7 +3,7 @@
 use super::emit::{Emitted, Emitter, Place};
 use super::graph::Ref;
 use super::scalar;
-use super::types::{Ty, ctype, literal, storage};
+use super::types::{Ty, ctype, storage};
 use crate::ir::{Gather, InstrId, LiteralValue, Op, PadDim, Primitive};
 
 fn unsupported<T>(what: impl std::fmt::Display) -> Emitted<T> {
@@ -32,7 +32,8 @@ impl Emitter<'_, '_> {
             Op::Unary(op) => {
                 let x = self.same(operands[0], ty, place)?;
                 let element = from(self, 0).element;
-                self.inexact |= scalar::is_inexact(*op);
+                self.inexact |= scalar::is_inexact(*op)
+                    || element.is_complex() && matches!(op, crate::ir::Unary::Abs | crate::ir::Unary::Sqrt | crate::ir::Unary::Sign);
                 match scalar::unary(*op, element, &x) {
                     Some(text) => self.bind(c, &text),
                     None => return unsupported(format!("`{}` of `{}`", op.name(), element.name())),
@@ -41,7 +42,8 @@ impl Emitter<'_, '_> {
             Op::Binary(op) => {
                 let (a, b) = (self.same(operands[0], ty, place)?, self.same(operands[1], ty, place)?);
                 let element = from(self, 0).element;
-                self.inexact |= element.is_float() && matches!(op, crate::ir::Binary::Power | crate::ir::Binary::Atan2);
+                self.inexact |=
+                    (element.is_float() || element.is_complex()) && matches!(op, crate::ir::Binary::Power | crate::ir::Binary::Atan2);
                 match scalar::binary(*op, element, &a, &b) {
                     Some(text) => self.bind(c, &text),
                     None => return unsupported(format!("`{}` of `{}`", op.name(), element.name())),
@@ -84,9 +86,27 @@ impl Emitter<'_, '_> {
                 }
                 self.apply(*to_apply, &args)?.swap_remove(0)
             }
+            Op::BitcastConvert if from(self, 0).element.bits() != ty.element.bits() => {
+                let of = from(self, 0);
+                self.other_width(operands[0], &of, ty, place)?
+            }
+            Op::StochasticConvert => {
+                let (x, random) = (self.same(operands[0], ty, place)?, self.same(operands[1], ty, place)?);
+                let (of, bits) = (from(self, 0).element, from(self, 1).element.bits());
+                let top = i64::MAX >> (64 - ty.element.bits());
+                let x = scalar::convert(of, Primitive::F64, &x);
+                self.bind(c, &format!("({c})offc_stochastic({x}, (unsigned long long){random}, {bits}, {top}ll)"))
+            }
+            Op::SetDimensionSize { .. } => self.same(operands[0], ty, place)?,
             Op::BitcastConvert | Op::Bitcast | Op::Reshape { .. } => {
                 let (to, of) = (ty.clone(), from(self, 0));
                 let place = if matches!(op, Op::Reshape { .. }) { self.reshaped(&to, &of, place) } else { self.bitcast(&to, &of, place) };
+                if let (true, Some(raw)) = (of.element != to.element, self.raw(operands[0], &of, &place)) {
+                    return match scalar::cooked(to.element, &raw) {
+                        Some(text) => Ok(self.bind(c, &text)),
+                        None => unsupported(format!("`{}` to `{}`", op.opcode(), to.element.name())),
+                    };
+                }
                 let x = self.element(operands[0], &place)?;
                 match scalar::bitcast(of.element, to.element, &x) {
                     Some(text) => self.bind(c, &text),
@@ -203,6 +223,30 @@ impl Emitter<'_, '_> {
         self.element(operand, &Place { dims: place.dims.clone(), linear })
     }
 
+    /// An element whose bits are a part of the operand's, or several of them.
+    fn other_width(&mut self, operand: Ref, of: &Ty, to: &Ty, place: &Place) -> Emitted<String> {
+        let name = |ty: &Ty| ty.element.name().to_string();
+        let refuse = || format!("`bitcast-convert` from `{}` to `{}`: there is no kernel for it", name(of), name(to));
+        let (from, into) = (of.element.bits(), to.element.bits());
+        let mut at = place.dims.clone();
+        let bits = if into < from {
+            let last = at.pop().ok_or_else(refuse)?;
+            let x = self.element(operand, &Place::at(at))?;
+            let raw = scalar::raw(of.element, &x).ok_or_else(refuse)?;
+            self.bind("unsigned long long", &format!("({raw} >> ({last} * {into})) & 0x{:x}ull", u64::MAX >> (64 - into)))
+        } else {
+            let mut sum = Vec::new();
+            for part in 0..into / from {
+                let x = self.element(operand, &Place::at([&at[..], &[part.to_string()]].concat()))?;
+                let raw = scalar::raw(of.element, &x).ok_or_else(refuse)?;
+                sum.push(format!("({raw} << {})", part * from));
+            }
+            self.bind("unsigned long long", &sum.join(" | "))
+        };
+        let value = scalar::cooked(to.element, &bits).ok_or_else(refuse)?;
+        Ok(self.bind(ctype(to.element), &value))
+    }
+
     fn declare(&mut self, ty: &Ty) -> String {
         let name = self.fresh("w");
         self.line(&format!("{} {name};", ctype(ty.element)));
@@ -252,21 +296,21 @@ impl Emitter<'_, '_> {
 
     fn constant(&mut self, ty: &Ty, data: &[u8], place: &Place) -> Emitted<String> {
         let width = ty.element.literal_bytes();
-        let bits = |i: usize| {
-            let mut all = [0; 8];
-            all[..width].copy_from_slice(&data[i * width..(i + 1) * width]);
-            u64::from_le_bytes(all)
-        };
+        let value = |i: usize| super::types::literal_of(ty.element, &data[i * width..(i + 1) * width]);
         let count = usize::try_from(ty.elements()).unwrap_or(0);
         if count == 0 || (1..count).all(|i| data[i * width..(i + 1) * width] == data[..width]) {
-            return Ok(literal(ty.element, if count == 0 { 0 } else { bits(0) }));
+            let zero = || super::types::literal_of(ty.element, &vec![0; width]);
+            return Ok(if count == 0 { zero() } else { value(0) });
         }
         if count > 4096 {
             return unsupported(format!("a constant of {count} different elements in a fusion"));
         }
         // The table is in the logical order.
-        let list: Vec<String> = (0..count).map(|i| literal(ty.element, bits(i))).collect();
+        let list: Vec<String> = (0..count).map(value).collect();
         let number = self.tables.len();
+        if ty.element.is_complex() {
+            return unsupported("a constant of different complex numbers in a fusion");
+        }
         self.tables.push(format!("const {} table{number}[{count}] = {{{}}};", ctype(ty.element), list.join(", ")));
         let row_major = Ty { minor_to_major: (0..ty.dims.len()).rev().collect(), ..ty.clone() };
         let offset = self.offset(&row_major, &Place::at(place.dims.clone()));

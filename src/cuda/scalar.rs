@@ -1,6 +1,6 @@
 //! Elementwise operations as CUDA C expressions. Operands are names or literals; nothing is evaluated twice that costs.
 
-use super::types::{ctype, finish};
+use super::types::{ctype, finish, part};
 use crate::ir::{Binary, CompareType, Direction, Primitive, Unary};
 
 /// The function of a real type: `f` for `double`, `ff` for `float`.
@@ -32,8 +32,62 @@ pub fn is_inexact(op: Unary) -> bool {
     )
 }
 
+/// One operand of a complex type.
+fn unary_complex(op: Unary, element: Primitive, x: &str) -> Option<String> {
+    let t = ctype(part(element)?);
+    let name = match op {
+        Unary::Real => return Some(format!("{x}.re")),
+        Unary::Imag => return Some(format!("{x}.im")),
+        Unary::Abs => return Some(format!("({t})hypot((double){x}.re, (double){x}.im)")),
+        Unary::Negate => return Some(format!("-{x}")),
+        Unary::IsFinite => return Some(format!("(offc_finite({x}.re) && offc_finite({x}.im))")),
+        Unary::Exp2 => return Some(format!("offc_to<{t}>(offc_::exponential(offc_::scale(offc_wide({x}), 0.693147180559945309417)))")),
+        Unary::Log2 => return Some(format!("offc_to<{t}>(offc_::scale(offc_::log(offc_wide({x})), 1.44269504088896340736))")),
+        Unary::Cbrt => return Some(format!("offc_to<{t}>(offc_::power(offc_wide({x}), offc_zz(1.0 / 3.0, 0.0)))")),
+        Unary::Sign => "sign",
+        Unary::Exponential => "exponential",
+        Unary::ExponentialMinusOne => "exponential_minus_one",
+        Unary::Log => "log",
+        Unary::LogPlusOne => "log_plus_one",
+        Unary::Sqrt => "sqrt",
+        Unary::Rsqrt => "rsqrt",
+        Unary::Logistic => "logistic",
+        Unary::Sine => "sine",
+        Unary::Cosine => "cosine",
+        Unary::Sinh => "sinh",
+        Unary::Cosh => "cosh",
+        Unary::Tan => "tan",
+        Unary::Tanh => "tanh",
+        Unary::Asin => "asin",
+        Unary::Acos => "acos",
+        Unary::Asinh => "asinh",
+        Unary::Acosh => "acosh",
+        Unary::Atanh => "atanh",
+        _ => return None,
+    };
+    Some(format!("offc_to<{t}>(offc_::{name}(offc_wide({x})))"))
+}
+
+/// Two operands of a complex type.
+fn binary_complex(op: Binary, element: Primitive, a: &str, b: &str) -> Option<String> {
+    let t = ctype(part(element)?);
+    let call = |name: &str| Some(format!("offc_to<{t}>(offc_::{name}(offc_wide({a}), offc_wide({b})))"));
+    match op {
+        Binary::Add => Some(format!("{a} + {b}")),
+        Binary::Subtract => Some(format!("{a} - {b}")),
+        Binary::Multiply => Some(format!("{a} * {b}")),
+        Binary::Divide => call("divide"),
+        Binary::Power => call("power"),
+        Binary::Atan2 => call("atan2"),
+        _ => None,
+    }
+}
+
 /// One operand of a type.
 pub fn unary(op: Unary, element: Primitive, x: &str) -> Option<String> {
+    if element.is_complex() {
+        return unary_complex(op, element, x);
+    }
     let real = element.is_float();
     let one = if element == Primitive::F64 { "1.0" } else { "1.0f" };
     let f = |name: &str| real.then(|| call(element, name, &[x]));
@@ -97,6 +151,12 @@ fn unsigned(element: Primitive) -> &'static str {
 
 /// Two operands of a type.
 pub fn binary(op: Binary, element: Primitive, a: &str, b: &str) -> Option<String> {
+    if element.is_complex() {
+        return binary_complex(op, element, a, b);
+    }
+    if op == Binary::Complex {
+        return matches!(element, Primitive::F32 | Primitive::F64).then(|| format!("offc_complex<{}>({a}, {b})", ctype(element)));
+    }
     let (t, u) = (ctype(element), unsigned(element));
     let real = element.is_float();
     let integer = element.is_integer();
@@ -131,6 +191,12 @@ pub fn binary(op: Binary, element: Primitive, a: &str, b: &str) -> Option<String
         Binary::And => format!("({a} & {b})"),
         Binary::Or => format!("({a} | {b})"),
         Binary::Xor => format!("({a} ^ {b})"),
+        Binary::Mulhi if element == Primitive::S64 => format!("__mul64hi({a}, {b})"),
+        Binary::Mulhi if element == Primitive::U64 => format!("__umul64hi({a}, {b})"),
+        Binary::Mulhi if integer => {
+            let wide = if element.is_signed_integer() { "long long" } else { "unsigned long long" };
+            format!("({t})(({wide}){a} * ({wide}){b} >> {})", element.bits())
+        }
         Binary::ShiftLeft if integer => format!("(({u}){b} >= {n}u ? ({t})0 : ({t})(({u}){a} << ({u}){b}))", n = element.bits()),
         Binary::ShiftRightLogical if integer => {
             let mask = u64::MAX >> (64 - element.bits());
@@ -172,8 +238,23 @@ pub fn convert(from: Primitive, to: Primitive, x: &str) -> String {
     if from == to {
         return x.to_string();
     }
+    if let Some(own) = part(from) {
+        return match to {
+            Primitive::Pred => format!("({x}.re != 0 || {x}.im != 0)"),
+            Primitive::C64 => format!("offc_to<float>(offc_wide({x}))"),
+            Primitive::C128 => format!("offc_wide({x})"),
+            _ => convert(own, to, &format!("{x}.re")),
+        };
+    }
+    if let Some(own) = part(to) {
+        return format!("offc_complex<{}>({}, 0)", ctype(own), convert(from, own, x));
+    }
     if to == Primitive::Pred {
         return format!("({x} != 0)");
+    }
+    if from == Primitive::F64 && to.is_float() && to.bits() <= 8 {
+        // Rounded once.
+        return finish(to, &format!("offc_odd({x})"));
     }
     if to == Primitive::F64 {
         return format!("(double){x}");
@@ -215,7 +296,7 @@ pub fn reduce_precision(element: Primitive, exponent: i32, mantissa: i32, x: &st
 
 /// The bits of a number as a number of another type of the same width.
 pub fn bitcast(from: Primitive, to: Primitive, x: &str) -> Option<String> {
-    if from.bits() != to.bits() {
+    if from.bits() != to.bits() || from.is_complex() != to.is_complex() {
         return None;
     }
     let stored = super::types::store(from, x);
@@ -232,4 +313,31 @@ pub fn bitcast(from: Primitive, to: Primitive, x: &str) -> Option<String> {
 /// How 32 bits of a float become an integer.
 fn cast(to: Primitive) -> &'static str {
     if to == Primitive::S32 { "(int)__float_as_uint" } else { "__float_as_uint" }
+}
+
+/// The bits of a number, zero-extended to 64.
+pub fn raw(element: Primitive, x: &str) -> Option<String> {
+    if element.is_complex() {
+        return None;
+    }
+    Some(match element {
+        Primitive::F64 => format!("(unsigned long long)__double_as_longlong({x})"),
+        Primitive::F32 => format!("(unsigned long long)__float_as_uint({x})"),
+        p if p.bits() == 64 => format!("(unsigned long long){x}"),
+        p => format!("((unsigned long long){} & 0x{:x}ull)", super::types::store(p, x), u64::MAX >> (64 - p.bits().max(8))),
+    })
+}
+
+/// The number of some bits.
+pub fn cooked(element: Primitive, bits: &str) -> Option<String> {
+    if element.is_complex() {
+        return None;
+    }
+    Some(match element {
+        Primitive::F64 => format!("__longlong_as_double((long long)({bits}))"),
+        Primitive::F32 => format!("__uint_as_float((unsigned)({bits}))"),
+        p if p.bits() == 64 => format!("({})({bits})", ctype(p)),
+        p if p.bits() == 32 => format!("({})(unsigned)({bits})", ctype(p)),
+        p => super::types::load(p, &format!("({})({bits})", super::types::storage(p))),
+    })
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::emit::{Access, Emitter, Memory};
+use super::product::Product;
 
 /// What comes before all kernels: exact conversions and arithmetic.
-pub const PRELUDE: &str = include_str!("prelude.cu");
+pub const PRELUDE: &str = concat!(include_str!("prelude.cu"), include_str!("complex.cu"));
 
 /// One kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub struct Kernel {
 }
 
 /// One launch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
     /// The kernel.
     pub kernel: String,
@@ -33,6 +34,8 @@ pub struct Launch {
     pub block: u32,
     /// What its arguments point to.
     pub args: Vec<Memory>,
+    /// The matrix product that it is, if a library can compute it.
+    pub product: Option<Product<Memory>>,
 }
 
 /// A kernel that was just written.

@@ -183,6 +183,132 @@ impl Lowering<'_> {
         self.launch(written, (threads + i64::from(BLOCK) - 1) / i64::from(BLOCK), BLOCK, false)
     }
 
+    /// A thread an element of the operand: it goes through the windows that see it, in the order of their places, and takes what those give that
+    /// keep it against their others.
+    pub(super) fn select_and_scatter(&mut self, node: usize, window: &[WindowDim], select: CompId, scatter: CompId) -> Emitted<()> {
+        let operands = self.graph.nodes[node].operands.clone();
+        let (operand, source, init) = (operands[0], operands[1], operands[2]);
+        let to = self.graph.nodes[node].results[0].clone();
+        let (from, given) = (self.graph.ty(operand).clone(), self.graph.ty(source).clone());
+        if to.elements() == 0 {
+            return Ok(());
+        }
+        if window.iter().any(|w| w.base_dilation != 1) {
+            return Err("a select-and-scatter with base dilation: there is no kernel for it".to_string());
+        }
+        let index = self.index;
+        let mut e = Emitter::new(&mut self.graph, &self.stored, index);
+        e.line(&format!("const {index} i = ({index})blockIdx.x * {BLOCK} + threadIdx.x;"));
+        e.line(&format!("if (i >= {}) return;", to.elements()));
+        let place = e.place(&to, "i");
+        let start = e.element(init, &Place::at(Vec::new()))?;
+        e.line(&format!("{} a = {start};", ctype(to.element)));
+        // Windows from the first place on: offsets from the last.
+        let (mut at, mut inside) = (Vec::new(), Vec::new());
+        for (d, w) in window.iter().enumerate() {
+            let k = e.fresh("k");
+            e.open(&format!("for ({index} {k} = {}; {k} >= 0; --{k})", w.size - 1));
+            let offset = e.times(&k, -w.window_dilation);
+            let moved = e.add(&place.dims[d], &w.pad_low.to_string());
+            let moved = e.add(&moved, &offset);
+            inside.push(format!("{moved} >= 0 && {moved} % {s} == 0 && {moved} / {s} < {}", given.dims[d], s = w.stride));
+            at.push((moved, w.stride));
+        }
+        let all = |list: &[String]| if list.is_empty() { "true".to_string() } else { list.join(" && ") };
+        e.open(&format!("if ({})", all(&inside)));
+        let mut window_at = Vec::new();
+        for (moved, stride) in at {
+            window_at.push(e.over(&moved, stride));
+        }
+        e.line(&format!("{index} kept = -1;"));
+        let of = ctype(from.element);
+        e.line(&format!("{of} best = {};", super::types::literal_of(from.element, &vec![0; from.element.literal_bytes()])));
+        let (mut position, mut seen) = (Vec::new(), Vec::new());
+        for (d, w) in window.iter().enumerate() {
+            let j = e.fresh("j");
+            e.open(&format!("for ({index} {j} = 0; {j} < {}; ++{j})", w.size));
+            let base = e.times(&window_at[d], w.stride);
+            let base = e.add(&base, &(-w.pad_low).to_string());
+            let j = if w.reversal {
+                let turned = e.times(&j, -1);
+                e.add(&turned, &(w.size - 1).to_string())
+            } else {
+                j
+            };
+            let offset = e.times(&j, w.window_dilation);
+            let p = e.add(&base, &offset);
+            seen.push(format!("{p} >= 0 && {p} < {}", from.dims[d]));
+            position.push(p);
+        }
+        e.open(&format!("if ({})", all(&seen)));
+        let linear = e.offset(&to, &Place::at(position.clone()));
+        let x = e.element(operand, &Place::at(position))?;
+        let scalar = Ty::scalar(from.element);
+        e.line("bool taken = kept < 0;");
+        e.open("if (!taken)");
+        let keeps = e.apply(select, &[("best".to_string(), scalar.clone()), (x.clone(), scalar)])?.swap_remove(0);
+        e.line(&format!("taken = !{keeps};"));
+        e.close();
+        e.line(&format!("if (taken) {{ kept = {linear}; best = {x}; }}"));
+        e.close();
+        window.iter().for_each(|_| e.close());
+        e.open("if (kept == i)");
+        let value = e.element(source, &Place::at(window_at))?;
+        let (there, there_ty) = ("a".to_string(), Ty::scalar(to.element));
+        assign(&mut e, scatter, &[(there.clone(), there_ty), (value, Ty::scalar(given.element))], &[there])?;
+        e.close();
+        e.close();
+        window.iter().for_each(|_| e.close());
+        let memory = e.stored[&Ref { node, part: 0 }];
+        e.store(memory, &to, "i", "a");
+        let text = e.finish()?;
+        let written = Written::of(e, "select", text, vec![(memory, "i".to_string(), to.element.literal_bytes())]);
+        self.launch(written, (to.elements() + i64::from(BLOCK) - 1) / i64::from(BLOCK), BLOCK, false)
+    }
+
+    /// A thread an element: it counts how many come before it, and goes there if it is among the first. Floats are in total order.
+    pub(super) fn topk(&mut self, node: usize, largest: bool) -> Emitted<()> {
+        let operand = self.graph.nodes[node].operands[0];
+        let results = self.graph.nodes[node].results.clone();
+        let from = self.graph.ty(operand).clone();
+        let [values, positions] = &results[..] else { return Err("expected values and positions as results".to_string()) };
+        let Some(last) = from.dims.len().checked_sub(1) else { return Err("a topk of a scalar".to_string()) };
+        if from.elements() == 0 || values.elements() == 0 {
+            return Ok(());
+        }
+        let (n, k, index) = (from.dims[last], values.dims[last], self.index);
+        let mut e = Emitter::new(&mut self.graph, &self.stored, index);
+        e.line(&format!("const {index} i = ({index})blockIdx.x * {BLOCK} + threadIdx.x;"));
+        e.line(&format!("if (i >= {}) return;", from.elements()));
+        let place = e.split("i", &super::linalg::row_major(from.dims.len()), &from.dims);
+        let key = |x: &str| if from.element.is_float() { format!("offc_total({x})") } else { x.to_string() };
+        let own = e.element(operand, &Place::at(place.clone()))?;
+        e.line(&format!("{index} rank = 0;"));
+        e.open(&format!("for ({index} j = 0; j < {n}; ++j)"));
+        let mut at = place.clone();
+        at[last] = "j".to_string();
+        let other = e.element(operand, &Place::at(at))?;
+        let (a, b) = (key(&own), key(&other));
+        let sign = if largest { ">" } else { "<" };
+        e.line(&format!("rank += {b} {sign} {a} || ({b} == {a} && j < {}) ? 1 : 0;", place[last]));
+        e.close();
+        e.open(&format!("if (rank < {k})"));
+        let mut target = place.clone();
+        target[last] = "rank".to_string();
+        let mut writes = Vec::new();
+        let position = format!("(int){}", place[last]);
+        for (part, (ty, value)) in [(values, &own), (positions, &position)].into_iter().enumerate() {
+            let memory = e.stored[&Ref { node, part }];
+            let offset = e.offset(ty, &Place::at(target.clone()));
+            e.store(memory, ty, &offset, value);
+            writes.push((memory, offset, ty.element.literal_bytes()));
+        }
+        e.close();
+        let text = e.finish()?;
+        let written = Written::of(e, "topk", text, writes);
+        self.launch(written, (from.elements() + i64::from(BLOCK) - 1) / i64::from(BLOCK), BLOCK, false)
+    }
+
     /// A thread an element: it counts how many come before it (equal ones in their order, so every sort is stable) and goes there. The work
     /// is the square of the sorted dimension.
     pub(super) fn sort(&mut self, node: usize, dimension: i64, function: CompId) -> Emitted<()> {

@@ -21,9 +21,6 @@ impl Ty {
     pub fn of(module: &Module, shape: ShapeId) -> Result<Self, String> {
         let Shape::Array(array) = module.shapes.get(shape) else { return Err("expected an array".to_string()) };
         let element = array.element.known().ok_or_else(|| format!("element type `{}` is not known", array.element.name()))?;
-        if element.is_complex() {
-            return Err(format!("element type `{}` (no kernels for complex numbers)", element.name()));
-        }
         if array.dims.iter().any(|d| d.dynamic || d.size < 0) {
             return Err("a shape has a dynamic dimension".to_string());
         }
@@ -78,6 +75,8 @@ impl Ty {
 /// What an element is in memory.
 pub fn storage(element: Primitive) -> &'static str {
     match element {
+        Primitive::C128 => "offc_c<double>",
+        Primitive::C64 => "offc_c<float>",
         Primitive::F64 => "double",
         Primitive::F32 => "float",
         Primitive::F16 | Primitive::BF16 | Primitive::U16 => "unsigned short",
@@ -93,6 +92,8 @@ pub fn storage(element: Primitive) -> &'static str {
 /// What an element is while it is computed with.
 pub fn ctype(element: Primitive) -> &'static str {
     match element {
+        Primitive::C128 => "offc_c<double>",
+        Primitive::C64 => "offc_c<float>",
         Primitive::F64 => "double",
         Primitive::Pred => "bool",
         Primitive::S64 => "long long",
@@ -117,13 +118,9 @@ fn format(element: Primitive) -> Option<&'static str> {
         Primitive::F4E2M1FN => "offc_float<2,1,1,3>",
         Primitive::F6E2M3FN => "offc_float<2,3,1,3>",
         Primitive::F6E3M2FN => "offc_float<3,2,3,3>",
+        Primitive::F8E8M0FNU => "offc_e8m0",
         _ => return None,
     })
-}
-
-/// Whether there is code for a type.
-pub fn supported(element: Primitive) -> bool {
-    !element.is_complex() && element != Primitive::F8E8M0FNU
 }
 
 /// A stored element as a number.
@@ -168,6 +165,27 @@ fn wrap(element: Primitive, value: &str) -> String {
         format!("((int)((unsigned)({value}) << {unused}) >> {unused})")
     } else {
         format!("((unsigned)({value}) & 0x{:x}u)", u32::MAX >> unused)
+    }
+}
+
+/// A number of any type from its bytes.
+pub fn literal_of(element: Primitive, bytes: &[u8]) -> String {
+    let bits = |bytes: &[u8]| {
+        let mut all = [0; 8];
+        all[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(all)
+    };
+    let Some(part) = part(element) else { return literal(element, bits(bytes)) };
+    let (re, im) = bytes.split_at(bytes.len() / 2);
+    format!("offc_complex<{}>({}, {})", ctype(part), literal(part, bits(re)), literal(part, bits(im)))
+}
+
+/// The type of a complex number's parts.
+pub fn part(element: Primitive) -> Option<Primitive> {
+    match element {
+        Primitive::C64 => Some(Primitive::F32),
+        Primitive::C128 => Some(Primitive::F64),
+        _ => None,
     }
 }
 

@@ -16,7 +16,7 @@ use offc::ir::{Computation, InstrId, Instruction, Module, Op, Primitive};
 use crate::interp::{arena::placement, corpus, module};
 
 /// A C++ compiler, if there is one.
-fn compiler() -> Option<&'static str> {
+pub fn compiler() -> Option<&'static str> {
     let found = ["g++", "clang++"].into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
     if found.is_none() {
         eprintln!("skipped: no C++ compiler is here");
@@ -25,24 +25,24 @@ fn compiler() -> Option<&'static str> {
 }
 
 /// A folder of its own for a test.
-fn folder(name: &str) -> PathBuf {
+pub fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).expect("the folder can be made");
     folder
 }
 
-/// The program that runs kernels.
-fn runner(source: &Source, folder: &Path, compiler: &str) -> PathBuf {
+/// The program that runs kernels: a file of `tests/cuda` behind them.
+pub fn build(source: &Source, folder: &Path, compiler: &str, main: &str, optimize: &str) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda");
     let mut text = format!("#include \"{}\"\n{}\nstatic const shim::Entry ENTRIES[] = {{\n", here.join("shim.h").display(), source.text());
     for kernel in source.kernels.values() {
         writeln!(text, "  {{\"{0}\", shim::entry({0}), {1}}},", kernel.name, kernel.sync).expect("a string takes all");
     }
     text += "};\n";
-    text += &std::fs::read_to_string(here.join("run_kernels.cpp")).expect("it is here");
+    text += &std::fs::read_to_string(here.join(main)).expect("it is here");
     let (file, program) = (folder.join("kernels.cpp"), folder.join("kernels"));
     std::fs::write(&file, text).expect("it can be written");
-    let flags = ["-std=c++20", "-O1", "-ffp-contract=off", "-fwrapv", "-Wno-unknown-pragmas"];
+    let flags = ["-std=c++20", optimize, "-ffp-contract=off", "-fwrapv", "-Wno-unknown-pragmas"];
     let out = Command::new(compiler).args(flags).arg(&file).arg("-o").arg(&program).output().expect("it was found");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     program
@@ -267,7 +267,7 @@ fn check(name: &str) {
     let mut source = Source::default();
     let cases = cases(&module, &mut source);
     let folder = folder(&format!("cuda-{name}"));
-    let program = runner(&source, &folder, compiler);
+    let program = build(&source, &folder, compiler, "run_kernels.cpp", "-O1");
     std::fs::write(folder.join("in"), script(&module, &cases)).expect("it can be written");
     let mut complaints = String::new();
     for seed in ["0", "1"] {

@@ -7,6 +7,8 @@ mod cli;
 mod conformance;
 mod cost;
 mod cuda;
+mod cuda_driver;
+mod cuda_ops;
 mod filetests;
 mod interp;
 mod interp_equiv;

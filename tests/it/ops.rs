@@ -29,7 +29,7 @@ use offc::ir::{Layout, Module, Primitive, Shape, ShapeId, float};
 
 /// How far a result may be from the answer.
 #[derive(Clone, Copy)]
-enum Rule {
+pub enum Rule {
     Exact,
     /// Units in the last place of the element type (of the larger part of a complex number).
     Ulps(f64),
@@ -37,17 +37,17 @@ enum Rule {
     Close(f64),
 }
 
-struct Case {
-    name: String,
-    rule: Rule,
-    module: Module,
+pub struct Case {
+    pub name: String,
+    pub rule: Rule,
+    pub module: Module,
     /// Of all partitions, one after another.
-    inputs: Vec<Array>,
+    pub inputs: Vec<Array>,
     outputs: Vec<Array>,
-    partitions: usize,
+    pub partitions: usize,
 }
 
-fn cases(family: &str) -> Vec<Case> {
+pub fn cases(family: &str) -> Vec<Case> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/ops");
     let text = std::fs::read_to_string(folder.join(format!("{family}.hlo"))).unwrap();
     let packed = std::fs::read(folder.join(format!("{family}.bin"))).unwrap();
@@ -103,7 +103,7 @@ fn run(module: &Module, case: &Case, inputs: &[Array]) -> Result<Vec<Array>, Str
 }
 
 /// The program with every array of the entry computation laid out the other way round: the first dimension is the fastest.
-fn turned(module: &Module) -> Module {
+pub fn turned(module: &Module) -> Module {
     let mut out = module.clone();
     for id in module.entry().order.clone() {
         out.instructions[id].shape = turned_shape(&mut out, module.instr(id).shape);
@@ -156,7 +156,7 @@ fn ulps(element: Primitive, a: u64, b: u64) -> f64 {
 }
 
 /// The deviation of one element, in the units of the rule; infinite where a NaN or an infinity does not match.
-fn deviation(rule: Rule, scale: f64, ours: &Array, theirs: &Array, i: usize) -> f64 {
+pub fn deviation(rule: Rule, scale: f64, ours: &Array, theirs: &Array, i: usize) -> f64 {
     if ours.element_bytes(i) == theirs.element_bytes(i) {
         return 0.0;
     }

@@ -15,6 +15,7 @@ mod equiv;
 mod explain;
 mod files;
 mod input;
+mod numa;
 mod outcome;
 mod output;
 mod pack;

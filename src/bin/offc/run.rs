@@ -9,7 +9,7 @@ use offc::ir::Module;
 use offc::units::Bytes;
 
 use crate::arena::placement;
-use crate::backend::Backend;
+use crate::backend::{Backend, Ready};
 use crate::device::machine;
 use crate::files::Pending;
 use crate::input::load_verified;
@@ -93,21 +93,22 @@ pub fn run(args: &Args, style: Style) -> Result<(), Failure> {
     let machine = args.timing.is_some().then(|| machine(&args.device, args.calibration.as_deref())).transpose()?;
     let planned = load_planned(&args.input, style)?;
     let module = &planned.module;
-    if let (Some(placement), Some(Bytes(arena))) = (&planned.placement, args.arena)
-        && placement.device as u64 > arena
+    let clock: Option<Arc<dyn Clock>> = args.timing.as_ref().map(|_| Arc::new(Monotonic::new()) as Arc<dyn Clock>);
+    let options = RunOptions { placement: planned.placement.as_ref(), trace: false, fast: args.fast, clock: clock.as_ref() };
+    let ready = args.backend.ready(module, args.partitions.into(), options).map_err(|errors| refused(module, &errors, style))?;
+    if let Some(Bytes(arena)) = args.arena
+        && ready.need() > arena
     {
-        let need = Bytes(placement.device as u64);
+        let need = Bytes(ready.need());
         let message = format!("the program needs {need} ({} bytes) of device memory, the arena has {arena} bytes", need.0);
         return Err(Failure::Infeasible { text: message, json: None });
     }
-    let clock: Option<Arc<dyn Clock>> = args.timing.as_ref().map(|_| Arc::new(Monotonic::new()) as Arc<dyn Clock>);
-    let options = RunOptions { placement: planned.placement.as_ref(), trace: false, fast: args.fast, clock: clock.as_ref() };
     let outcome = if args.partitions == 1 && args.backend == Backend::Cpu {
         one(args, module, options, style)?
     } else {
-        several(args, module, options, style)?
+        several(args, module, &ready, style)?
     };
-    if let (Some(placement), Backend::Cpu) = (&planned.placement, args.backend) {
+    if let Some(placement) = ready.placement() {
         tell(&memory(placement, outcome.high_water));
     }
     if let (Some(path), Some(machine)) = (&args.timing, &machine) {
@@ -159,13 +160,13 @@ fn one(args: &Args, module: &Module, options: RunOptions<'_>, style: Style) -> R
 }
 
 /// Runs all partitions; the first one's measurements stand for all.
-fn several(args: &Args, module: &Module, options: RunOptions<'_>, style: Style) -> Result<Outcome, Failure> {
+fn several(args: &Args, module: &Module, ready: &Ready<'_>, style: Style) -> Result<Outcome, Failure> {
     let inputs = inputs(&args.source, module, args.partitions.into())?;
     if let Some(path) = &args.save_inputs {
         write(path, "arg", &inputs.of[0])?;
     }
     let progress = Progress::start("running");
-    let result = args.backend.run(module, &inputs.of, options);
+    let result = ready.run(&inputs.of);
     drop(progress);
     let mut outcomes = result.map_err(|errors| refused(module, &errors, style))?;
     let outputs = outputs(module, &inputs, &mut outcomes);
