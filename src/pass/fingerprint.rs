@@ -33,6 +33,7 @@ fn write_module(hash: &mut Hash, module: &Module) -> std::fmt::Result {
         for &id in &computation.order {
             let instr = module.instr(id);
             write!(hash, "{id:?}{:?}{:?}{:?}{:?}{:?}", instr.name, instr.shape, instr.op, instr.operands, instr.control_predecessors)?;
+            write!(hash, "{:?}", instr.attrs)?;
         }
     }
     Ok(())

@@ -127,7 +127,7 @@ pub(super) fn remake(state: &State<'_>, v: ValueIndex, chain: &[ValueIndex], nee
         }
         for &input in recipe.inputs.iter().filter(|i| !chain[..n].contains(i)) {
             let there = state.resident(input, needed_at) && !state.needs_at(input, v, needed_at);
-            if !there && !(state.same_frame(input, v) && state.extendable(input, needed_at)) {
+            if !(there || state.same_frame(input, v) && state.extendable(input, needed_at)) {
                 return None;
             }
             reads.push(input);

@@ -273,8 +273,7 @@ fn the_host_arena_lies_near_the_gpu() {
     }
     let sysfs = work.display().to_string();
     let out = offc("cuda", &offload(), &[], &[("OFFC_SYSFS", &sysfs), ("OFFC_FAKE_PCI", "0:129:0")]);
-    let told =
-        line(&said(&out), "host arena l") + &said(&out).lines().find(|l| l.starts_with("host arena the")).unwrap_or_default().to_string();
+    let told = line(&said(&out), "host arena l") + said(&out).lines().find(|l| l.starts_with("host arena the")).unwrap_or_default();
     assert!(told.contains("asked for node 0, where the GPU (0000:81:00.0) is"), "{told}");
     let out = offc("cuda", &offload(), &[], &[("OFFC_SYSFS", &sysfs), ("OFFC_FAKE_PCI", "0:1:0")]);
     assert!(said(&out).contains("the GPU's node is not known: no device 0000:01:00.0 is told of"), "{}", said(&out));

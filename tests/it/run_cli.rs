@@ -71,11 +71,11 @@ fn what_cannot_run_is_said_before_anything_runs() {
     assert_eq!(status(&small), 1, "{}", err(&small));
     assert!(err(&small).contains("the arena has 524288 bytes") && err(&small).contains("of device memory"), "{}", err(&small));
     let unknown = "HloModule m\n\nENTRY e {\n  p = f32[8] parameter(0)\n  n = f32[8] negate(p)\n  c = f32[8] custom-call(n), custom_call_target=\"mine\"\n  \
-                   l = f32[] constant(0)\n  ROOT u = f32[8] rng(l, l), distribution=rng_uniform\n}\n";
+                   t = token[] after-all()\n  ROOT u = (f32[8], token[]) infeed(t)\n}\n";
     let input = folder.file("u.hlo", unknown.as_bytes());
     let refused = run(&["run", &input, "--seed", "1"]);
     assert_eq!(status(&refused), 3, "{}", err(&refused));
-    assert!(err(&refused).contains("`c` (custom-call)") && err(&refused).contains("`u` (rng)"), "{}", err(&refused));
+    assert!(err(&refused).contains("`c` (custom-call)") && err(&refused).contains("`u` (infeed)"), "{}", err(&refused));
 }
 
 #[test]
