@@ -108,41 +108,27 @@ pub(super) fn product<M: Copy>(sides: &Sides<'_>, memory: [M; 3], alpha: f64, be
     let left = matrix(a, a_batch, a_free, a_sum)?;
     let right = matrix(b, b_batch, b_sum, b_free)?;
     let (row_major, ldc, stride_c) = matrix(to, &c_batch, &c_rows, &c_columns)?;
-    // A column-major reader sees a row-major matrix transposed.
-    let made = if row_major {
-        Product {
-            a: memory[1],
-            b: memory[0],
-            c: memory[2],
-            transpose_a: !right.0,
-            transpose_b: !left.0,
-            sizes: [narrow(n)?, narrow(m)?, narrow(k)?],
-            leading: [narrow(right.1)?, narrow(left.1)?, narrow(ldc)?],
-            strides: [right.2, left.2, stride_c],
-            batch: narrow(batch)?,
-            from: a.element,
-            to: to.element,
-            alpha,
-            beta,
-        }
-    } else {
-        Product {
-            a: memory[0],
-            b: memory[1],
-            c: memory[2],
-            transpose_a: left.0,
-            transpose_b: right.0,
-            sizes: [narrow(m)?, narrow(n)?, narrow(k)?],
-            leading: [narrow(left.1)?, narrow(right.1)?, narrow(ldc)?],
-            strides: [left.2, right.2, stride_c],
-            batch: narrow(batch)?,
-            from: a.element,
-            to: to.element,
-            alpha,
-            beta,
-        }
-    };
-    Some(made)
+    let element = a.element;
+    let (mut a, mut b) = ((memory[0], m, left), (memory[1], n, right));
+    if row_major {
+        // A column-major reader sees a row-major matrix transposed: the factors change places.
+        (a, b) = (b, a);
+    }
+    Some(Product {
+        a: a.0,
+        b: b.0,
+        c: memory[2],
+        transpose_a: a.2.0 != row_major,
+        transpose_b: b.2.0 != row_major,
+        sizes: [narrow(a.1)?, narrow(b.1)?, narrow(k)?],
+        leading: [narrow(a.2.1)?, narrow(b.2.1)?, narrow(ldc)?],
+        strides: [a.2.2, b.2.2, stride_c],
+        batch: narrow(batch)?,
+        from: element,
+        to: to.element,
+        alpha,
+        beta,
+    })
 }
 
 fn narrow(n: i64) -> Option<i32> {

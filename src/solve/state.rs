@@ -64,6 +64,28 @@ fn extremes(steps: &[u64]) -> (u64, u64) {
     steps.iter().fold((u64::MAX, 0), |(least, most), &s| (least.min(s), most.max(s)))
 }
 
+/// What a proposal changes in the device memory of single steps.
+struct Change<'a> {
+    /// Of its value, which is absent from the one step until the other.
+    bytes: u64,
+    absent: (Instant, Instant),
+    /// Values whose lives grow, by the step from which they then are there, with their bytes.
+    kept: &'a [(Instant, u64)],
+    /// Where the value is had again, and what that takes beside it.
+    needed_at: Instant,
+    transient: u64,
+}
+
+impl Change<'_> {
+    /// The bytes of a step that had `before`.
+    fn after(&self, at: Instant, before: u64) -> u64 {
+        let is_absent = (self.absent.0..self.absent.1).contains(&at);
+        let held: u64 = self.kept.iter().filter(|k| k.0 <= at).map(|k| k.1).sum();
+        let transient = if at == self.needed_at { self.transient } else { 0 };
+        before.saturating_sub(if is_absent { self.bytes } else { 0 }) + held + transient
+    }
+}
+
 /// A partial solution.
 #[derive(Clone)]
 pub(super) struct State<'p> {
@@ -232,8 +254,9 @@ impl<'p> State<'p> {
         let kept: Vec<(Instant, u64)> =
             self.extensions(proposal).map(|(v, from)| (from, self.problem.values[v as usize].bytes.get())).collect();
         let first = kept.iter().map(|k| k.0).min().unwrap_or(from).min(from);
+        let change = Change { bytes, absent: (from, to), kept: &kept, needed_at, transient: proposal.transient.get() };
         if !self.hosted.is_empty() {
-            return self.relief_of_both(proposal, &kept, first);
+            return self.relief_of_both(proposal, &change, first);
         }
         let more: u64 = kept.iter().map(|k| k.1).sum::<u64>() + proposal.transient.get();
         let mut relief = 0i128;
@@ -254,14 +277,7 @@ impl<'p> State<'p> {
             }
             self.spend(stop - start);
             for (at, &before) in (0u32..).skip(start).zip(&self.usage[start..stop]) {
-                let mut after = before;
-                if (from..to).contains(&at) {
-                    after = after.saturating_sub(bytes);
-                }
-                after += kept.iter().filter(|k| k.0 <= at).map(|k| k.1).sum::<u64>();
-                if at == needed_at {
-                    after += proposal.transient.get();
-                }
+                let after = change.after(at, before);
                 relief += i128::from(before.saturating_sub(budget)) - i128::from(after.saturating_sub(budget));
             }
         }
@@ -269,25 +285,16 @@ impl<'p> State<'p> {
     }
 
     /// [`State::relief`] where device and host memory are limited together.
-    fn relief_of_both(&self, proposal: &Proposal, kept: &[(Instant, u64)], first: Instant) -> i128 {
+    fn relief_of_both(&self, proposal: &Proposal, change: &Change, first: Instant) -> i128 {
         let (budget, total) = (self.problem.device_memory.get(), self.problem.total_memory.get());
-        let bytes = self.problem.values[proposal.choice.value as usize].bytes.get();
-        let (from, to) = proposal.choice.absent(self.problem);
-        let needed_at = proposal.choice.needed_at;
+        let &Change { bytes, needed_at, .. } = change;
         let [early, late] = self.newly_hosted(proposal);
         let first = if early.0 < early.1 { first.min(early.0) } else { first };
         self.spend((needed_at + 1 - first.min(needed_at)) as usize);
         let mut relief = 0i128;
         for at in first..=needed_at {
             let before = self.usage[at as usize];
-            let mut after = before;
-            if (from..to).contains(&at) {
-                after = after.saturating_sub(bytes);
-            }
-            after += kept.iter().filter(|k| k.0 <= at).map(|k| k.1).sum::<u64>();
-            if at == needed_at {
-                after += proposal.transient.get();
-            }
+            let after = change.after(at, before);
             relief += i128::from(before.saturating_sub(budget)) - i128::from(after.saturating_sub(budget));
             let hosted = self.hosted[at as usize];
             let newly = (early.0..early.1).contains(&at) || (late.0..late.1).contains(&at);

@@ -39,7 +39,9 @@ pub fn build(source: &Source, folder: &Path, compiler: &str, main: &str, optimiz
         writeln!(text, "  {{\"{0}\", shim::entry({0}), {1}}},", kernel.name, kernel.sync).expect("a string takes all");
     }
     text += "};\n";
-    text += &std::fs::read_to_string(here.join(main)).expect("it is here");
+    for part in ["cases.h", main] {
+        text += &std::fs::read_to_string(here.join(part)).expect("it is here");
+    }
     let (file, program) = (folder.join("kernels.cpp"), folder.join("kernels"));
     std::fs::write(&file, text).expect("it can be written");
     let flags = ["-std=c++20", optimize, "-ffp-contract=off", "-fwrapv", "-Wno-unknown-pragmas"];

@@ -10,7 +10,7 @@ use crate::rewrite::{FusedBuilder, LoopEdit, NewElement, define_take};
 
 use super::graph::{Choice, Graph, fused_is_pure, innermost, peel};
 use super::pair::{Pair, Stack, steps};
-use super::readers::replace_read;
+use super::readers::{holder, replace_read};
 use crate::passes::stacks::{allocate, asynchronous, row_number, row_shape, slice_row, stack_of, top, write_row, zero_fill};
 
 /// Instructions cloned for one pair are no more than this.
@@ -314,14 +314,7 @@ impl<'p> Maker<'p> {
         let consumer = &self.pair.consumer;
         // A reader that already has the row by itself, before here.
         for read in &stack.reads {
-            let has = match read.access {
-                Access::Plain => read.slice,
-                Access::Async { done, .. } => done,
-                Access::Fused { fusion } => match innermost(module, fusion) {
-                    Some((comp, _)) if peel(module, module.comp(comp).root) == read.slice => fusion,
-                    _ => continue,
-                },
-            };
+            let Some(has) = holder(module, read) else { continue };
             if position(module, consumer, has).is_some_and(|p| p < self.position) {
                 return Some(has);
             }

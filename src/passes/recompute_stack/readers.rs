@@ -5,7 +5,19 @@ use crate::ir::{CompId, InstrId, Module, Op};
 use crate::passes::inline::without_price;
 use crate::passes::trim_outputs::prune_fusion;
 
-use super::graph::peel;
+use super::graph::{innermost, peel};
+
+/// What holds the row that a read takes, if the body has it by itself.
+pub(super) fn holder(module: &Module, read: &Read) -> Option<InstrId> {
+    match read.access {
+        Access::Plain => Some(read.slice),
+        Access::Async { done, .. } => Some(done),
+        Access::Fused { fusion } => {
+            let (comp, _) = innermost(module, fusion)?;
+            (peel(module, module.comp(comp).root) == read.slice).then_some(fusion)
+        }
+    }
+}
 
 /// Gives a reader the row instead of the stack; `takes` are what takes the stack out of the body's parameter, `inserted` what is new and not in
 /// the body's order yet.

@@ -2,11 +2,11 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::analysis::loops::Access;
 use crate::ir::{InstrId, Module, Op};
 
-use super::graph::{Rows, innermost, peel};
+use super::graph::{Rows, peel};
 use super::pair::Pair;
+use super::readers::holder;
 
 /// Whether two values inside called computations are the same function of the same values outside. Each side is the computation's parameters,
 /// the operands that they show, and the value. Attributes count, prices and names do not. What stands behind bitcasts counts as equal.
@@ -50,15 +50,9 @@ pub(super) fn gathered_again(module: &Module, pair: &Pair, rows: &Rows) -> FxHas
     let mut as_produced: FxHashMap<InstrId, InstrId> = FxHashMap::default();
     for (stack, &value) in pair.stacks.iter().zip(&rows.values).filter(|(s, _)| s.between.is_empty()) {
         for read in &stack.reads {
-            let shown = match read.access {
-                Access::Plain => read.slice,
-                Access::Async { done, .. } => done,
-                Access::Fused { fusion } => match innermost(module, fusion) {
-                    Some((comp, _)) if peel(module, module.comp(comp).root) == read.slice => fusion,
-                    _ => continue,
-                },
-            };
-            as_produced.insert(shown, value);
+            if let Some(shown) = holder(module, read) {
+                as_produced.insert(shown, value);
+            }
         }
     }
     let mut out = FxHashMap::default();

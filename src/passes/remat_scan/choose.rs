@@ -48,7 +48,7 @@ pub(super) fn candidates(module: &Module, pair: &Pair, sizes: &Sizes, machine: &
             continue;
         }
         seen.push(kept.clone());
-        out.extend(candidate(module, pair, &graph, &seeds, sizes, machine, kept, barrier));
+        out.extend(candidate(module, pair, &graph, &seeds, sizes, machine, Choice { kept, host: FxHashSet::default(), barrier }));
     }
     out
 }
@@ -75,7 +75,7 @@ pub(super) fn between(
             let prices = Prices { module, pair, graph: &graph, sizes, machine, per_byte: 1e6 };
             let forced = base.kept.iter().copied().chain([value]).collect();
             let kept = cut(module, &graph, &seeds, &Forced { prices, forced });
-            let found = candidate(module, pair, &graph, &seeds, sizes, machine, kept, barrier)?;
+            let found = candidate(module, pair, &graph, &seeds, sizes, machine, Choice { kept, host: FxHashSet::default(), barrier })?;
             // A row that only making others reads needs a stack and kernels of its own (gpt3_175b: 7.57 s with it, 6.88 s with one that the loop reads).
             let worth = (base.time - found.time) * if found.done.added.len() > base.done.added.len() { 0.9 } else { 1.0 };
             (fits(&found) && worth > 0.0).then_some((value, found, worth))
@@ -108,25 +108,10 @@ pub(super) fn named(
     let prices = Prices { module, pair, graph: &graph, sizes, machine, per_byte: 1e6 };
     let kept = cut(module, &graph, &seeds, &Forced { prices, forced });
     let host = host.intersection(&kept).copied().collect();
-    carried_out(module, pair, &graph, &seeds, sizes, machine, Choice { kept, host, barrier })
+    candidate(module, pair, &graph, &seeds, sizes, machine, Choice { kept, host, barrier })
 }
 
-#[expect(clippy::too_many_arguments, reason = "one step of the two functions above, which bind them all")]
 fn candidate(
-    module: &Module,
-    pair: &Pair,
-    graph: &Graph,
-    seeds: &[InstrId],
-    sizes: &Sizes,
-    machine: &Machine,
-    kept: FxHashSet<InstrId>,
-    barrier: bool,
-) -> Option<Candidate> {
-    let choice = Choice { kept, host: FxHashSet::default(), barrier };
-    carried_out(module, pair, graph, seeds, sizes, machine, choice)
-}
-
-fn carried_out(
     module: &Module,
     pair: &Pair,
     graph: &Graph,
@@ -167,7 +152,7 @@ pub(super) fn on_host(
     let mut values: Vec<InstrId> = smallest.kept.iter().copied().filter(|id| !stays(id)).collect();
     values.sort_unstable_by_key(|&id| (std::cmp::Reverse(bytes(id)), id));
     let choice = |n: usize| Choice { kept: smallest.kept.clone(), host: values[..n].iter().copied().collect(), barrier };
-    (1..=values.len()).filter_map(|n| carried_out(module, pair, &graph, &seeds, sizes, machine, choice(n))).collect()
+    (1..=values.len()).filter_map(|n| candidate(module, pair, &graph, &seeds, sizes, machine, choice(n))).collect()
 }
 
 /// What the consumer reads of the stacks that may go.
