@@ -67,10 +67,9 @@ fn pass(stage: &Stage) -> Result<Box<dyn Pass>, PipelineError> {
         "fit" => {
             let mut fit = fit::Fit::default();
             for (key, value) in &stage.options {
-                let flag = value.parse().map_err(|_| PipelineError(format!("expected `true` or `false` for `{key}`, found `{value}`")));
                 match key.as_str() {
-                    "offload" => fit.ways.offload = flag?,
-                    "recompute" => fit.ways.recompute = flag?,
+                    "offload" => fit.ways.offload = flag(key, value)?,
+                    "recompute" => fit.ways.recompute = flag(key, value)?,
                     _ => return Err(unknown(key)),
                 }
             }
@@ -80,9 +79,8 @@ fn pass(stage: &Stage) -> Result<Box<dyn Pass>, PipelineError> {
             let recompute = stage.name == "recompute-stack";
             let mut pass = recompute_stack::RecomputeStack { recompute, offload: !recompute };
             for (key, value) in &stage.options {
-                let flag = value.parse().map_err(|_| PipelineError(format!("expected `true` or `false` for `{key}`, found `{value}`")));
                 match key.as_str() {
-                    "offload" if recompute => pass.offload = flag?,
+                    "offload" if recompute => pass.offload = flag(key, value)?,
                     _ => return Err(unknown(key)),
                 }
             }
@@ -97,10 +95,7 @@ fn pass(stage: &Stage) -> Result<Box<dyn Pass>, PipelineError> {
                         remat.host = names(value);
                         remat.keep.get_or_insert_default();
                     }
-                    "barrier" => {
-                        let bad = |_| PipelineError(format!("expected `true` or `false` for `{key}`, found `{value}`"));
-                        remat.barrier = value.parse().map_err(bad)?;
-                    }
+                    "barrier" => remat.barrier = flag(key, value)?,
                     _ => return Err(unknown(key)),
                 }
             }
@@ -115,6 +110,11 @@ fn pass(stage: &Stage) -> Result<Box<dyn Pass>, PipelineError> {
             Err(PipelineError(format!("there is no pass `{name}`; there are {}", known.join(", "))))
         }
     }
+}
+
+/// A yes or no in an option.
+fn flag(key: &str, value: &str) -> Result<bool, PipelineError> {
+    value.parse().map_err(|_| PipelineError(format!("expected `true` or `false` for `{key}`, found `{value}`")))
 }
 
 /// A list of names in an option.

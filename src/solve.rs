@@ -2,7 +2,7 @@
 //!
 //! Two searches, the better of which counts. [`search`] decides offload and recomputation together, greedily on the
 //! exact memory curve, then trims and exchanges. Where values may be made again and the problem is small enough, `anneal` walks over what is made again
-//! before which step, from the rounded linear program of `retention`. [`bound`] is that program's bound: it holds for every solution that
+//! before which step, from the rounded linear program of `retention`; many short walks run and the best are polished (`portfolio`, `polish`). [`bound`] is that program's bound: it holds for every solution that
 //! `problem::check` accepts. No clock decides anything: efforts are counted.
 
 mod anneal;

@@ -149,7 +149,7 @@ fn pays(module: &Module, from: Output, value: InstrId, readers: &[(InstrId, Inst
     after <= before
 }
 
-/// The instruction whose buffer a value lies in, through views and takes.
+/// The instruction whose buffer a value lies in, through bitcasts.
 pub(super) fn root_of(module: &Module, mut id: InstrId) -> InstrId {
     while let Op::Bitcast = module.instr(id).op {
         id = module.instr(id).operands[0];

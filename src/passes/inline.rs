@@ -142,16 +142,19 @@ fn undo_views(module: &mut Module, comp: CompId, view: InstrId, inner: InstrId) 
     }
 }
 
+/// Whether an operation hands elements on, but for their place and sign.
+fn passes_on(op: &Op) -> bool {
+    matches!(op, Op::Bitcast | Op::Reshape { .. } | Op::Broadcast { .. } | Op::Transpose { .. } | Op::Copy | Op::Unary(Unary::Negate))
+}
+
 /// Whether the backend could merge a product at the end of the one computation with a sum at the start of the other into one rounding.
 fn could_contract(module: &Module, root: InstrId, into: InstrId, operand: InstrId) -> bool {
     let mut at = root;
     loop {
         let instr = module.instr(at);
         match instr.op {
-            Op::Bitcast | Op::Reshape { .. } | Op::Broadcast { .. } | Op::Transpose { .. } | Op::Copy | Op::Unary(Unary::Negate) => {
-                at = instr.operands[0];
-            }
             Op::Binary(Binary::Multiply) => break,
+            ref op if passes_on(op) => at = instr.operands[0],
             _ => return false,
         }
     }
@@ -165,10 +168,8 @@ fn could_contract(module: &Module, root: InstrId, into: InstrId, operand: InstrI
             continue;
         }
         match instr.op {
-            Op::Bitcast | Op::Reshape { .. } | Op::Broadcast { .. } | Op::Transpose { .. } | Op::Copy | Op::Unary(Unary::Negate) => {
-                views.push(id)
-            }
             Op::Binary(Binary::Add | Binary::Subtract) | Op::Reduce { .. } | Op::Tuple => return true,
+            ref op if passes_on(op) => views.push(id),
             _ => {}
         }
     }

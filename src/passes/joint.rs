@@ -1,9 +1,11 @@
 //! `loops`: decides jointly what becomes of what loops save and of the updates after them.
 //!
 //! # What it does
-//! Tries programs that differ in what is saved for backward loops and where (`recompute-stack`, `offload-stack`), in whether updates move into
-//! the loop that makes their gradient (`sink-update`), and in what is made where it is read (`sink-invariant`, `fuse-again`); measures each with
-//! the buffer model and the simulator, and takes the fastest that fits, or else the smallest.
+//! What costs nothing goes first (`reschedule`, `slice-invariant`). Then it tries programs that differ in what is saved for backward loops and
+//! where (`recompute-stack`, `offload-stack`), in whether updates move into the loop that makes their gradient (`sink-update`), in how much
+//! optimizer state lives in host memory (`stream-state`), in what is made where it is read (`sink-invariant`, `fuse-again`), and in when rows
+//! cross the link (`pipeline-rows`); measures each with the buffer model and the simulator, and takes the fastest that fits, those first that
+//! XLA's own rematerialization leaves alone, or else the smallest.
 //!
 //! # When it helps
 //! Scanned layers, with or without a checkpoint policy.
@@ -332,10 +334,14 @@ impl Tried<'_> {
     }
 }
 
+fn fits(device: u64, host: u64, cx: &PassCx) -> bool {
+    device <= cx.memory.get() && host <= cx.host_memory.get()
+}
+
 /// Whether a trial is to be preferred: what fits goes before what does not, then the faster, then the smaller.
 fn better(trial: &Trial, than: &Trial, cx: &PassCx) -> bool {
     let key = |t: &Trial| {
-        let fits = t.device <= cx.memory.get() && t.host <= cx.host_memory.get();
+        let fits = fits(t.device, t.host, cx);
         (
             t.host > cx.host_memory.get(),
             !fits,
@@ -355,7 +361,6 @@ fn measure(module: Module, done: Done, cx: &PassCx) -> Trial {
     let memory = *Analyses::new(&module).memory();
     let (device, host) = (memory.device_bytes(), memory.host_bytes());
     let step = simulate(&module, &cx.machine, &Prices::new(&module, &cx.machine)).step.0;
-    let fits = device <= cx.memory.get() && host <= cx.host_memory.get();
-    let xla_acts = fits && cx.xla_memory.is_some_and(|m| !RematTracker::of(&module).left_alone(m.get()));
+    let xla_acts = fits(device, host, cx) && cx.xla_memory.is_some_and(|m| !RematTracker::of(&module).left_alone(m.get()));
     Trial { module, done, device, host, step, xla_acts }
 }

@@ -34,7 +34,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::analysis::Users;
 use crate::analysis::loops::{Access, Index, Kind, Loop, Loops, Rows};
 use crate::cost::{Prices, transfer};
-use crate::ir::{HOST, Insertion, InstrId, Instruction, Module, Op, Primitive};
+use crate::ir::{HOST, Insertion, InstrId, Instruction, Module, Op};
 use crate::machine::Machine;
 use crate::pass::{Changed, Entry, Log, Pass, PassCx, PassError};
 use crate::rewrite::{LoopEdit, NewElement, define_take};
@@ -42,7 +42,7 @@ use crate::sim::simulate;
 use crate::units::{BytesPerSec, Nanos};
 
 use super::loop_handle;
-use super::stacks::{asynchronous, iteration_number, scalar_constant, slice_row, write_row, zero_fill};
+use super::stacks::{asynchronous, counter_element, iteration_number, scalar_constant, slice_row, write_row, zero_fill};
 use timetable::{Item, ReadWindow, Timetable, Way, WriteWindow, timetable};
 
 /// See the module's description.
@@ -167,11 +167,7 @@ impl Stack {
 
 /// The stacks in host memory whose rows can be moved at other times.
 fn stacks(module: &Module, users: &Users, this: &Loop) -> Vec<Stack> {
-    let counts = this.elements.iter().any(|e| {
-        let s32 = module.shapes.array(module.instr(e.initial).shape).is_some_and(|a| a.element.known() == Some(Primitive::S32));
-        s32 && e.kind == (Kind::Linear { start: Some(0), step: 1 })
-    });
-    if !counts {
+    if counter_element(module, this).is_none() {
         return Vec::new();
     }
     let order = &module.comp(this.body).order;

@@ -16,10 +16,10 @@
 //! ```
 //!
 //! # Refuses
-//! Readers that are not pure, that control edges name, or that depend on the loop. The order of collectives stays.
+//! Readers that are not pure, that update in place, that control edges name, or that depend on the loop. The order of collectives stays.
 //!
 //! # Cost
-//! Quadratic in the loops of the entry, linear in its instructions.
+//! Linear in the module for each loop and each reader moved.
 //!
 //! # Source
 //! Kernighan, "Optimal Sequential Partitions of Graphs", JACM 1971, for what is alive across a cut.

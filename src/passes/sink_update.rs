@@ -35,11 +35,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::loops::{Access, Kind, Loop, Loops, Write};
 use crate::analysis::{Analyses, Users};
-use crate::ir::{CompId, Dim, HOST, Insertion, InstrId, Instruction, Module, Op, Primitive};
+use crate::ir::{CompId, Dim, HOST, Insertion, InstrId, Instruction, Module, Op};
 use crate::pass::{Changed, Entry, Log, Pass, PassCx, PassError};
 use crate::rewrite::{LoopEdit, LoopHandle, NewElement, define_take};
 
-use super::stacks::{asynchronous, row_number, slice_row, top, write_row};
+use super::stacks::{asynchronous, counter_element, row_number, slice_row, top, write_row};
 use row::row_fusion;
 
 /// See the module's description.
@@ -220,12 +220,8 @@ fn candidate(module: &Module, users: &Users, this: &Loop, gradient: usize) -> Op
         }
     }
     let handle = super::loop_handle(this);
-    let counts = this.elements.iter().any(|e| {
-        let s32 = module.shapes.array(module.instr(e.initial).shape).is_some_and(|a| a.element.known() == Some(Primitive::S32));
-        s32 && e.kind == (Kind::Linear { start: Some(0), step: 1 })
-    });
     let mirrored = write.index.scale == -1;
-    let index = (counts && mirrored).then(|| (this.clone(), (write.index.scale, write.index.offset)));
+    let index = (mirrored && counter_element(module, this).is_some()).then(|| (this.clone(), (write.index.scale, write.index.offset)));
     Some(Sink { index, this: handle, gradient, write, position, update, gradient_operand, states, scalars })
 }
 

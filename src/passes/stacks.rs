@@ -190,11 +190,16 @@ pub(super) fn row_number(
     if row == (1, 0) { counter(module, consumer, inserted, taken) } else { iteration_number(module, consumer, row, inserted, taken) }
 }
 
-/// A take of the counter, at the top of the body.
-fn counter(module: &mut Module, this: &Loop, inserted: &mut Vec<Insertion>, taken: &mut Taken) -> Option<InstrId> {
+/// The element of a loop that counts its iterations from nought, as the numbers of rows are made of.
+pub(super) fn counter_element(module: &Module, this: &Loop) -> Option<usize> {
     let is_s32 = |shape: ShapeId| module.shapes.array(shape).is_some_and(|a| a.element.known() == Some(Primitive::S32));
     let counts = |e: &Element| e.kind == (Kind::Linear { start: Some(0), step: 1 }) && is_s32(module.instr(e.initial).shape);
-    let n = this.elements.iter().position(counts)?;
+    this.elements.iter().position(counts)
+}
+
+/// A take of the counter, at the top of the body.
+fn counter(module: &mut Module, this: &Loop, inserted: &mut Vec<Insertion>, taken: &mut Taken) -> Option<InstrId> {
+    let n = counter_element(module, this)?;
     let take = define_take(module, &loop_handle(this), n, module.instr(this.elements[n].initial).shape, taken);
     inserted.push(Insertion { position: top(module, this), instr: take });
     Some(take)

@@ -21,7 +21,7 @@
 //! Parameters with any other reader, or that are not donated to what the update makes of them.
 //!
 //! # Cost
-//! Linear in the module.
+//! Linear in the module, and in the entry for each state.
 //!
 //! # Source
 //! Ren et al., "ZeRO-Offload", USENIX ATC 2021.

@@ -50,7 +50,7 @@ pub enum Command {
     Diff(diff::Args),
     /// Play a module on a machine: what a step takes, and where its time goes
     Simulate(simulate::Args),
-    /// Run a module with the reference interpreter
+    /// Run a module with the reference interpreter, or on a GPU
     Run(run_module::Args),
     /// Tell whether two modules compute the same, bit for bit
     Equiv(equiv::Args),

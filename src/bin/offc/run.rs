@@ -1,4 +1,4 @@
-//! `offc run`: runs a module with the reference interpreter.
+//! `offc run`: runs a module with the reference interpreter, or on a GPU.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
